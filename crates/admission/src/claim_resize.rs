@@ -1,6 +1,6 @@
 //! PersistentVolumeClaimResize: a claim can only grow if it is bound and its StorageClass allows expansion.
 
-use api::quota::amounts::quantity;
+use api::amounts::quantity;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use api::quota::amounts::{self, Amounts};
+use api::amounts::{self, Amounts};
+use api::view::{AmountsFrom, Pod};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::quantity::Quantity;
 use apimachinery::status::Status;
@@ -125,8 +126,8 @@ fn check_limit(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong
     let usages: Vec<ResourceRequirements> = match ty {
         "Container" => containers(spec(object), &LISTS).map(ResourceRequirements::of_container).collect(),
         "Pod" => vec![ResourceRequirements {
-            requests: amounts::of_pod(spec(object), "requests"),
-            limits: amounts::of_pod(spec(object), "limits"),
+            requests: Pod(object).requests(AmountsFrom::Spec),
+            limits: Pod(object).limits(AmountsFrom::Spec),
         }],
         _ => return,
     };

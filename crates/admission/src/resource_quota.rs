@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::amounts::{self, Amounts};
 use api::kind::Kind;
-use api::quota::amounts::{self, Amounts};
 use api::quota::scopes::{self, Scope};
 use api::quota::usage;
+use api::view::Pod;
 use api_registry::strategy::{self, Target};
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
@@ -150,7 +151,7 @@ fn is_counted(attributes: &Attributes<'_>) -> bool {
 fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
     let name = Meta::of(quota).name();
     if attributes.is("", "pods")
-        && let Some(missing) = usage::missing(object, counted)
+        && let Some(missing) = usage::missing(Pod(object), counted)
     {
         return Err(attributes.forbidden(object, format!("failed quota: {name}: must specify {missing}")));
     }

@@ -1,6 +1,6 @@
 //! RuntimeClass: sets the overhead, node selector and tolerations of a pod's RuntimeClass.
 
-use api::quota::amounts;
+use api::amounts;
 use apimachinery::status::Status;
 use apimachinery::{Object, Value};
 

@@ -10,6 +10,7 @@
 //!   `kubectl_explains_and_prints_every_kind`.
 
 pub mod admissionregistration;
+pub mod amounts;
 pub mod apiextensions;
 pub mod apiregistration;
 pub mod apps;

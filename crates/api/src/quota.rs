@@ -1,6 +1,5 @@
-//! Resource quota evaluation: amounts, usage of an object, and scopes.
+//! Resource quota evaluation: usage of an object, and scopes.
 
-pub mod amounts;
 pub mod scopes;
 pub mod usage;
 
@@ -16,8 +15,4 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 
 fn spec(object: &Value) -> &Value {
     &object["spec"]
-}
-
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    items(spec, "containers").iter().chain(items(spec, "initContainers"))
 }

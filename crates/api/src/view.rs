@@ -6,7 +6,9 @@
 mod container;
 mod pod;
 mod qos;
+mod requests;
 
 pub use container::{Container, RestartPolicy, Role};
 pub use pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod, PodSpec};
 pub use qos::QosClass;
+pub use requests::AmountsFrom;

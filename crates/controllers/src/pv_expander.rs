@@ -1,6 +1,6 @@
 //! Volume expansion: emits the ExternalExpanding event for claims that await expansion by their CSI driver's resizer.
 
-use api::quota::amounts::quantity;
+use api::amounts::quantity;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};

@@ -8,7 +8,7 @@
 //!
 //! Kinds that are not watched, such as custom ones, are listed when a quota first counts them, and every five minutes.
 
-use api::quota::amounts::{self, Amounts};
+use api::amounts::{self, Amounts};
 use api::quota::{scopes, usage};
 use apimachinery::meta::Meta;
 use apimachinery::quantity::{Format, Quantity};

@@ -19,7 +19,6 @@ mod policy;
 pub mod query;
 mod rbac;
 pub mod read;
-pub mod resources;
 mod service;
 mod storage;
 mod volumes;

@@ -1,12 +1,12 @@
 //! Pod admission: rejects pods that the node cannot run, by its remaining resources, host ports, labels and features.
 
+use api::amounts::{self, Amounts};
 use apimachinery::Value;
 use apimachinery::quantity::Quantity;
 use controllers::placement;
 
 use crate::node::NodeConditions;
-use crate::pod::{Pod, QosClass};
-use crate::resources::{self, Amounts};
+use crate::pod::{AmountsFrom, Pod, QosClass};
 
 /// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
@@ -139,9 +139,9 @@ pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
 pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Rejection> {
     let mut used = Amounts::new();
     for other in others {
-        resources::add(&mut used, &resources::pod_requests(*other));
+        amounts::add(&mut used, &other.requests(AmountsFrom::Spec));
     }
-    let requested = resources::pod_requests(pod);
+    let requested = pod.requests(AmountsFrom::Spec);
     for (name, amount) in &requested {
         // Extended resources unknown to the node are not counted here. Huge pages belong to the host, so an unknown
         // size has zero capacity.
@@ -352,8 +352,7 @@ mod tests {
             value!({"metadata": {"uid": uid}, "spec": {"priority": priority,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
         };
-        let allocatable =
-            Amounts::from([("cpu".to_owned(), "4".parse().unwrap()), ("pods".to_owned(), "9".parse().unwrap())]);
+        let allocatable = Amounts::from([("cpu".into(), "4".parse().unwrap()), ("pods".into(), "9".parse().unwrap())]);
         let here = [
             pod("idle", "0", 0),
             pod("small", "1", 0),
@@ -377,8 +376,7 @@ mod tests {
 
     #[test]
     fn pod_that_does_not_fit_is_rejected_with_a_reason() {
-        let allocatable =
-            Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("pods".to_owned(), "2".parse().unwrap())]);
+        let allocatable = Amounts::from([("cpu".into(), "2".parse().unwrap()), ("pods".into(), "2".parse().unwrap())]);
         let check = |pods: &[Value], expect: Option<&str>| {
             let others: Vec<Pod<'_>> = pods[1..].iter().map(Pod).collect();
             let found = admit(Pod(&pods[0]), &others, &allocatable).err().map(|rejection| rejection.reason);

@@ -4,13 +4,14 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::amounts::Amounts;
 use cgroups::Cgroup;
 use cgroups::systemd::{self, Systemd, SystemdError};
 use node_api::cri::v1;
 
 use crate::config::Config;
 use crate::pod::Pod;
-use crate::resources::{self, Amounts};
+use crate::resources;
 
 /// The cgroups of a node's pods.
 #[derive(Clone, Debug)]

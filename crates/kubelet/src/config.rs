@@ -14,8 +14,8 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use crate::images::{AllowlistEntry, Verification};
 use crate::memory::allocator::Amount;
-use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
+use api::amounts::{self, Amounts};
 use field::Field;
 
 /// The settings of a kubelet.
@@ -488,9 +488,9 @@ impl Config {
             "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
             "kubeReserved" | "systemReserved" => {
                 let amounts = field.map()?.into_iter().map(|(name, text)| {
-                    text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an invalid quantity"))
+                    text.parse().map(|amount| (name.into(), amount)).map_err(|_| field.bad("has an invalid quantity"))
                 });
-                crate::resources::add(&mut self.reserved, &amounts.collect::<Result<_, _>>()?);
+                amounts::add(&mut self.reserved, &amounts.collect::<Result<_, _>>()?);
             }
             "maxParallelImagePulls" => self.parallel_pulls = field.number()?,
             "maxPods" => self.max_pods = field.number()?,

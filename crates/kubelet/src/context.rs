@@ -23,13 +23,13 @@ use crate::memory::Memory;
 use crate::plugins::claims::Claims;
 use crate::pod::Pod;
 use crate::referenced_objects::Objects;
-use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::status::Facts;
 use crate::swap::Swap;
 use crate::topology::{Provider, Topology};
 use crate::user_namespaces::Users;
 use crate::volumes::Volumes;
+use api::amounts::Amounts;
 
 /// Completes when the node is ready for a pod with these addresses, for example when its network rules are in place.
 /// Containers start afterwards.

@@ -4,6 +4,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
+use api::amounts::{self, Amounts};
 use api::field_rules::quantity;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Object, Value};
@@ -11,7 +12,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::pod::{Container, Pod};
-use crate::resources::{self, Amounts};
 
 /// File contents by volume and path; `None` for a missing file.
 pub type Files = BTreeMap<(String, String), Option<String>>;
@@ -287,7 +287,7 @@ pub fn resource(
     if !matches!(of, "limits" | "requests") {
         return Err(unsupported());
     }
-    let set = resources::amounts(&container.spec["resources"][of]).get(what).copied();
+    let set = amounts::read(container.spec.at(&["resources", of])).get(what).copied();
     // A limit that is not set defaults to the node's allocatable amount.
     let amount = match (set, of) {
         (Some(amount), _) => amount,

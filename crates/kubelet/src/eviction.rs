@@ -21,7 +21,6 @@ use apimachinery::time::Time;
 use crate::config::Config;
 use crate::node::{Pressure, threshold};
 use crate::pod::Pod;
-use crate::resources;
 use crate::usage::DiskUsage;
 
 /// Accepted eviction signals; `allocatableMemory.available` and those of `containerfs` are never measured.
@@ -177,8 +176,7 @@ pub struct Rank {
 impl Rank {
     /// Ranks a pod by its usage of a resource.
     fn of(resource: &str, candidate: &Candidate<'_>) -> Self {
-        let requested =
-            resources::pod_requests(candidate.pod).get(resource).map_or(0, |amount| i128::from(amount.value()));
+        let requested = i128::from(candidate.pod.request(resource).value());
         let excess = i128::from(candidate.used(resource)) - requested;
         // Pods cannot request PIDs, so no pod exceeds its request for them.
         let within_request = excess <= 0 || resource == "pids";
@@ -251,7 +249,7 @@ pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
         return text;
     }
     let used = Quantity::new(i64::try_from(candidate.used(resource)).unwrap_or(i64::MAX), Format::BinarySI);
-    let requested = resources::pod_requests(candidate.pod).get(resource).copied().unwrap_or(Quantity::ZERO);
+    let requested = candidate.pod.request(resource);
     if used > requested {
         text.push_str(&format!("Pod was using {used}, request is {requested}, has larger consumption of {resource}. "));
     }

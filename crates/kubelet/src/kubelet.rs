@@ -38,7 +38,6 @@ use crate::plugins::{self, Drivers, Registry};
 use crate::pod_resources;
 use crate::pods::{self, Feeds, PodTable};
 use crate::referenced_objects::Objects;
-use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::server::{self, ServeError};
 use crate::shutdown::{self, Shutdown};
@@ -48,6 +47,7 @@ use crate::swap::Swap;
 use crate::topology::{Nodes, Topology};
 use crate::user_namespaces::Users;
 use crate::volumes::Volumes;
+use api::amounts::Amounts;
 
 /// Interval at which static pod manifests are read, in addition to every change of their directory.
 const MANIFESTS_EVERY: std::time::Duration = std::time::Duration::from_secs(20);

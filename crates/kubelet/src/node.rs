@@ -6,12 +6,12 @@ pub mod machine;
 mod oom;
 mod register;
 
+use api::amounts::{self, Amounts};
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 
 use crate::config::Config;
-use crate::resources::{self, Amounts};
 use machine::Machine;
 
 pub use events::NodeEvents;
@@ -42,13 +42,13 @@ pub struct RuntimeFacts {
 pub fn capacity(config: &Config, machine: &Machine) -> Amounts {
     let number = |value: i64, format| Quantity::new(value, format);
     let mut all = Amounts::from([
-        ("cpu".to_owned(), number(machine.cpus, Format::DecimalSI)),
-        ("memory".to_owned(), number(machine.memory_bytes / 1024 * 1024, Format::BinarySI)),
-        ("ephemeral-storage".to_owned(), number(machine.disk_bytes / 1024 * 1024, Format::BinarySI)),
-        ("pods".to_owned(), number(config.max_pods.into(), Format::DecimalSI)),
+        ("cpu".into(), number(machine.cpus, Format::DecimalSI)),
+        ("memory".into(), number(machine.memory_bytes / 1024 * 1024, Format::BinarySI)),
+        ("ephemeral-storage".into(), number(machine.disk_bytes / 1024 * 1024, Format::BinarySI)),
+        ("pods".into(), number(config.max_pods.into(), Format::DecimalSI)),
     ]);
     for (size, bytes) in &machine.hugepages {
-        all.insert(format!("hugepages-{size}"), number(*bytes, Format::BinarySI));
+        all.insert(format!("hugepages-{size}").into(), number(*bytes, Format::BinarySI));
     }
     all
 }
@@ -137,8 +137,8 @@ pub fn status(observed: &Observation<'_>) -> Value {
     let mut status = known.as_object().cloned().unwrap_or_default();
     let (mut all, mut free) = (capacity(config, machine), allocatable(config, machine));
     for (resource, counts) in &observed.node_conditions.devices {
-        all.insert(resource.clone(), Quantity::new(counts.capacity, Format::DecimalSI));
-        free.insert(resource.clone(), Quantity::new(counts.allocatable, Format::DecimalSI));
+        all.insert(resource.as_str().into(), Quantity::new(counts.capacity, Format::DecimalSI));
+        free.insert(resource.as_str().into(), Quantity::new(counts.allocatable, Format::DecimalSI));
     }
     for (name, amount) in extended(known) {
         all.entry(name.clone()).or_insert(amount);
@@ -182,7 +182,7 @@ fn declared(runtime: &RuntimeFacts) -> Vec<Value> {
 /// Returns the extended resources in the known status: names with a domain other than Kubernetes' own.
 fn extended(known: &Value) -> Amounts {
     let is_extended = |name: &str| name.contains('/') && !name.contains("kubernetes.io/");
-    let mut all = resources::amounts(&known["capacity"]);
+    let mut all = amounts::read(known.get("capacity"));
     all.retain(|name, _| is_extended(name));
     all
 }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn reserved_resources_and_eviction_thresholds_are_not_allocatable() {
         let mut config = Config::new("n");
-        config.reserved = Amounts::from([("cpu".to_owned(), "500m".parse().unwrap())]);
+        config.reserved = Amounts::from([("cpu".into(), "500m".parse().unwrap())]);
         let amount = |amounts: &Amounts, name: &str| amounts[name].to_string();
         let (all, free) = (capacity(&config, &machine()), allocatable(&config, &machine()));
         assert_eq!((amount(&all, "cpu"), amount(&free, "cpu")), ("4".into(), "3500m".into()));
@@ -317,7 +317,7 @@ mod tests {
             };
             let status = status(&observed);
             let of = |field: &str| {
-                let mut amounts = resources::amounts(&status[field]);
+                let mut amounts = amounts::read(status.get(field));
                 amounts.retain(|name, _| !["cpu", "memory", "ephemeral-storage", "pods"].contains(&name.as_str()));
                 amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
             };

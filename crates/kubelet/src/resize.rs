@@ -2,11 +2,12 @@
 
 mod allocation_checkpoint;
 
+use api::amounts::Amounts;
 use apimachinery::{Object, Value};
 
 use crate::admission;
 use crate::pod::{Container, Pod, QosClass};
-use crate::resources::{self, Amounts};
+use crate::resources;
 pub use allocation_checkpoint::{read, write};
 
 /// A resize that was not accepted.
@@ -72,15 +73,14 @@ pub fn evaluate(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusi
         let message = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy";
         return infeasible(message.to_owned());
     }
-    let requested = resources::pod_requests(pod);
     for name in ["memory", "cpu"] {
-        let (Some(requested), Some(all)) = (requested.get(name), allocatable.get(name)) else { continue };
+        let (requested, Some(all)) = (pod.request(name), allocatable.get(name)) else { continue };
         let number = |amount: apimachinery::quantity::Quantity| match name {
             "cpu" => amount.milli_value(),
             _ => amount.value(),
         };
-        if requested > all {
-            let (requested, all) = (number(*requested), number(*all));
+        if requested > *all {
+            let (requested, all) = (number(requested), number(*all));
             return infeasible(format!(
                 "Node didn't have enough capacity: {name}, requested: {requested}, capacity: {all}"
             ));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn resize_is_accepted_deferred_or_infeasible() {
-        let allocatable = Amounts::from([("cpu".to_owned(), "2".parse().unwrap())]);
+        let allocatable = Amounts::from([("cpu".into(), "2".parse().unwrap())]);
         let other = pod("1500m");
         let check = |desired: &Value, exclusive_cpus: bool, expect: Option<(&str, &str)>| {
             let found = evaluate(Pod(desired), &[Pod(&other)], &allocatable, exclusive_cpus).err();

@@ -1,13 +1,12 @@
 //! Resource requests and limits as cgroup settings: CPU shares and quotas, memory limits, OOM scores and cgroup paths.
 
-use std::collections::BTreeMap;
-
+use api::amounts::Amounts;
 use api::field_rules::quantity;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Object, Value};
 use node_api::cri::v1;
 
-use crate::pod::{Container, Pod, QosClass, Role};
+use crate::pod::{AmountsFrom, Container, Pod, QosClass, Role};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -20,84 +19,25 @@ const QUOTA_MIN: i64 = 1000;
 /// Priority of `system-node-critical`.
 const SYSTEM_NODE_CRITICAL: i64 = 2_000_001_000;
 
-/// Amounts by resource name.
-pub type Amounts = BTreeMap<String, Quantity>;
-
-/// Returns the effective requests of a pod: the sum of containers and sidecars, or more if an init container needs
-/// more.
-pub fn pod_requests(pod: Pod<'_>) -> Amounts {
-    total(pod, "requests")
-}
-
-/// Returns the effective limits of a pod. Without pod-level limits, a resource is limited only if every app container
-/// and sidecar limits it.
+/// Returns the limits of a pod's cgroup: its total limits of the resources that are limited at pod level or by all
+/// containers. A limit of zero counts as none. An init container may rely on the limits of the sidecars before it, with
+/// which it shares the cgroup.
 pub fn pod_limits(pod: Pod<'_>) -> Amounts {
-    let mut limits = total(pod, "limits");
-    let unlimited = |name: &str| {
-        let containers = pod.init_containers().chain(pod.app_containers());
-        containers.filter(|one| one.role != Role::Init).any(|one| one.spec["resources"].at(&["limits", name]).is_none())
+    let limit = |resources: &Value, name: &str| resources.at(&["limits", name]).map_or(Quantity::ZERO, quantity);
+    let is_limited = |name: &str| {
+        let of = |container: Container<'_>| !limit(&container.spec["resources"], name).is_zero();
+        let mut beside_sidecars = false;
+        !limit(&pod.spec()["resources"], name).is_zero()
+            || pod.app_containers().all(of)
+                && pod.init_containers().all(|container| {
+                    let is_limited = beside_sidecars || of(container);
+                    beside_sidecars |= container.role == Role::Sidecar && is_limited;
+                    is_limited
+                })
     };
-    let of_pod = pod.spec()["resources"].get("limits").is_some();
-    if !of_pod {
-        limits.retain(|name, _| !unlimited(name));
-    }
+    let mut limits = pod.limits(AmountsFrom::Spec);
+    limits.retain(|name, _| is_limited(name));
     limits
-}
-
-/// Returns the effective `requests` or `limits` of a pod, with its overhead. A container without a value counts as
-/// zero.
-pub fn total(pod: Pod<'_>, of: &str) -> Amounts {
-    let mut sum = Amounts::new();
-    let mut peak = Amounts::new();
-    let mut sidecars = Amounts::new();
-    for container in pod.init_containers() {
-        let own = amounts(&container.spec["resources"][of]);
-        if container.role == Role::Sidecar {
-            add(&mut sidecars, &own);
-            raise(&mut peak, &sidecars);
-        } else {
-            let mut together = sidecars.clone();
-            add(&mut together, &own);
-            raise(&mut peak, &together);
-        }
-    }
-    for container in pod.app_containers() {
-        add(&mut sum, &amounts(&container.spec["resources"][of]));
-    }
-    add(&mut sum, &sidecars);
-    raise(&mut sum, &peak);
-    for (name, amount) in amounts(&pod.spec()["resources"][of]) {
-        sum.insert(name, amount);
-    }
-    let overhead = amounts(&pod.spec()["overhead"]);
-    if of == "requests" {
-        add(&mut sum, &overhead);
-    } else {
-        let known: Amounts = overhead.into_iter().filter(|(name, _)| sum.contains_key(name)).collect();
-        add(&mut sum, &known);
-    }
-    sum
-}
-
-/// Reads a map of quantities.
-pub fn amounts(value: &Value) -> Amounts {
-    let entries = value.as_object().into_iter().flat_map(Object::iter);
-    entries.map(|(name, value)| (name.to_owned(), quantity(value))).collect()
-}
-
-pub fn add(sum: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let known = sum.get(name).copied().unwrap_or(Quantity::ZERO.with_format(amount.format()));
-        sum.insert(name.clone(), known.add(*amount));
-    }
-}
-
-fn raise(peak: &mut Amounts, to: &Amounts) {
-    for (name, amount) in to {
-        if peak.get(name).is_none_or(|known| known < amount) {
-            peak.insert(name.clone(), *amount);
-        }
-    }
 }
 
 /// Converts millicores to CPU shares.
@@ -135,8 +75,7 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
     let limit = amount("limits", "cpu");
     let request = amount("requests", "cpu").or(limit).unwrap_or(Quantity::ZERO);
     // A container without a memory limit gets the limit of its pod.
-    let pod_limits = amounts(&pod.spec()["resources"]["limits"]);
-    let memory = amount("limits", "memory").or(pod_limits.get("memory").copied());
+    let memory = amount("limits", "memory").or(pod.spec().at(&["resources", "limits", "memory"]).map(quantity));
     let hugepages = resources["limits"].as_object().into_iter().flat_map(Object::iter).filter_map(|(name, value)| {
         let size = name.strip_prefix("hugepages-")?;
         let limit = quantity(value).value().try_into().unwrap_or(0);
@@ -156,15 +95,7 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
 /// Returns the resources of all containers together and the pod's overhead, by which VM-based runtimes size the
 /// sandbox.
 pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContainerResources) {
-    let overhead = amounts(&pod.spec()["overhead"]);
-    let without = |mut sum: Amounts| {
-        for (name, amount) in &overhead {
-            if let Some(known) = sum.get_mut(name) {
-                *known = known.sub(*amount);
-            }
-        }
-        sum
-    };
+    let overhead = pod.overhead();
     // Overhead is both a request and a limit.
     let of = |requests: &Amounts, limits: &Amounts| {
         let milli = |amounts: &Amounts| amounts.get("cpu").map(|amount| amount.milli_value());
@@ -176,7 +107,7 @@ pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContai
             ..Default::default()
         }
     };
-    let together = of(&without(pod_requests(pod)), &without(pod_limits(pod)));
+    let together = of(&pod.requests_without_overhead(), &pod.limits_without_overhead());
     (together, if overhead.is_empty() { v1::LinuxContainerResources::default() } else { of(&overhead, &overhead) })
 }
 
@@ -268,7 +199,8 @@ pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
 
 /// Returns the sum of CPU requests of Burstable pods in millicores.
 pub fn burstable_milli<'a>(pods: impl Iterator<Item = Pod<'a>>) -> i64 {
-    let cpu_request = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
+    let cpu_request =
+        |pod: Pod<'_>| pod.requests(AmountsFrom::Spec).get("cpu").map_or(0, |amount| amount.milli_value());
     pods.filter(|pod| !pod.is_terminal() && pod.qos_class() == QosClass::Burstable).map(cpu_request).sum()
 }
 
@@ -283,9 +215,12 @@ fn group_in(root: &str, class: &str, uid: &str) -> String {
 
 /// Returns the OCI resources of a pod's cgroup, with a PID limit if given.
 pub fn of_pod(pod: Pod<'_>, pids_max: Option<i64>) -> serde_json::Value {
-    let (requests, limits) = (pod_requests(pod), pod_limits(pod));
+    let (requests, limits) = (pod.requests(AmountsFrom::Spec), pod_limits(pod));
     let milli = |amounts: &Amounts| amounts.get("cpu").map_or(0, |amount| amount.milli_value());
-    let shares = cpu_shares(milli(&requests));
+    let shares = match pod.qos_class() {
+        QosClass::BestEffort => SHARES_MIN,
+        QosClass::Burstable | QosClass::Guaranteed => cpu_shares(milli(&requests)),
+    };
     let mut all = serde_json::json!({"cpu": {"shares": shares}});
     if milli(&limits) > 0 {
         all["cpu"]["quota"] = cpu_quota(milli(&limits)).into();
@@ -317,15 +252,38 @@ mod tests {
     }
 
     #[test]
-    fn pod_requests_are_the_sum_or_the_largest_init_container() {
-        let mut sidecar = container("s", "50m", "50m");
-        sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
-        let pod = value!({"metadata": {"uid": "u"}, "spec": {
-            "initContainers": [sidecar, (container("i", "500m", "500m"))],
-            "containers": [(container("a", "100m", "200m")), (container("b", "100m", "200m"))]}});
-        assert_eq!(pod_requests(Pod(&pod))["cpu"].milli_value(), 550);
-        assert_eq!(pod_limits(Pod(&pod))["cpu"].milli_value(), 550);
-        assert_eq!(pod_requests(Pod(&pod))["memory"].value(), 192 << 20);
+    fn pod_cgroup_is_limited_only_if_the_pod_or_every_container_is() {
+        let check = |spec: Value, expect: Option<i64>| {
+            let pod = value!({"spec": (spec.clone())});
+            let quota = of_pod(Pod(&pod), None)["cpu"].get("quota").and_then(serde_json::Value::as_i64);
+            assert_eq!(quota, expect, "{spec:?}");
+        };
+        let limits = |cpu: &str| value!({"limits": {"cpu": cpu}});
+        let app = || value!({"name": "a", "resources": (limits("1"))});
+        let init = |restart: &str, resources: Value| value!({"restartPolicy": restart, "resources": resources});
+        check(value!({"containers": [(app())]}), Some(100_000));
+        check(value!({"containers": [(app()), {"name": "b"}]}), None);
+        check(value!({"containers": [(app()), {"name": "b", "resources": (limits("0"))}]}), None);
+        // An init container without a limit may use more than the app containers.
+        check(value!({"containers": [(app())], "initContainers": [(init("", value!({})))]}), None);
+        let after_sidecar = value!([(init("Always", limits("1"))), (init("", value!({})))]);
+        check(value!({"containers": [(app())], "initContainers": after_sidecar}), Some(200_000));
+        // A limit of memory at pod level does not limit CPU.
+        let memory = value!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}});
+        check(value!({"containers": [(app()), {"name": "b"}], "resources": memory}), None);
+        check(value!({"containers": [{"name": "b"}], "resources": (limits("3"))}), Some(300_000));
+    }
+
+    #[test]
+    fn sandbox_resources_include_containers_without_limits() {
+        let pod = value!({"spec": {"containers": [(container("a", "100m", "200m")), {"name": "b"}], "overhead": {"cpu": "1"}}});
+        let (together, _) = of_sandbox(Pod(&pod));
+        assert_eq!((together.cpu_shares, together.cpu_quota), (102, 20_000));
+    }
+
+    #[test]
+    fn pod_cgroup_is_below_its_qos_class() {
+        let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [(container("a", "100m", "200m"))]}});
         assert_eq!(cgroup("/", Pod(&pod)), "/kubepods/burstable/podu");
     }
 
@@ -367,7 +325,7 @@ mod tests {
         ];
         assert_eq!(burstable_milli(pods.iter().map(Pod)), 300);
         let available =
-            Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("memory".to_owned(), "1Gi".parse().unwrap())]);
+            Amounts::from([("cpu".into(), "2".parse().unwrap()), ("memory".into(), "1Gi".parse().unwrap())]);
         assert_eq!(of_all_pods(&available), serde_json::json!({"cpu": {"shares": 2048}, "memory": {"limit": 1 << 30}}));
     }
 

@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use api::amounts::Amounts;
 use api::field_rules::quantity;
 use apimachinery::quantity::Quantity;
 use apimachinery::time::Time;
@@ -27,8 +28,8 @@ use crate::blocking;
 use crate::checkpoint::DIR_MODE;
 use crate::environment::Sources;
 use crate::plugins::csi::{Csi, CsiVolume};
-use crate::pod::Pod;
-use crate::resources::{self, Amounts};
+use crate::pod::{AmountsFrom, Pod};
+use crate::resources;
 use crate::usage::{DiskUsage, disk_taken};
 use nfs::Export;
 use payload::PayloadError;
@@ -485,7 +486,7 @@ fn page_size(pod: Pod<'_>, suffix: &str) -> Result<Quantity, VolumeError> {
     if let Some(size) = suffix.strip_prefix('-') {
         return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
     }
-    let requests = resources::pod_requests(pod);
+    let requests = pod.requests(AmountsFrom::Spec);
     let mut sizes = requests.keys().filter_map(|name| name.strip_prefix("hugepages-"));
     match (sizes.next().and_then(|size| size.parse().ok()), sizes.next()) {
         (Some(size), None) => Ok(size),
@@ -563,7 +564,7 @@ mod tests {
 
     #[test]
     fn memory_volume_is_limited_by_pod_and_node() {
-        let allocatable = Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]);
+        let allocatable = Amounts::from([("memory".into(), "1Gi".parse().unwrap())]);
         let check = |source: Value, limit: &str, expect: i64| {
             let limits = if limit.is_empty() { value!({}) } else { value!({"memory": limit}) };
             let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}});

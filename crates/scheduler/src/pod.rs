@@ -10,6 +10,7 @@ mod volumes;
 
 use std::sync::Arc;
 
+use api::view;
 use apimachinery::labels::{Selector, SelectorError};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
@@ -25,7 +26,7 @@ pub use volumes::{PodClaim, VolumeUse};
 
 use crate::hash;
 use crate::plugins::node_declared_features;
-use crate::resources::{self, Resources};
+use crate::resources::Resources;
 
 /// Labels sorted by key.
 pub type Labels = Box<[(Str, Str)]>;
@@ -130,8 +131,6 @@ pub struct Pod {
 /// A pod that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    #[error(transparent)]
-    Quantity(#[from] resources::Error),
     #[error("{field}: {reason}")]
     Selector {
         /// Path of the selector in the pod.
@@ -157,7 +156,7 @@ impl Pod {
             terminating: meta.is_deleting(),
         };
         let terms = affinity::terms(spec, meta.namespace())?;
-        let amounts = requests::requests(spec, status)?;
+        let amounts = requests::requests(view::Pod(object));
         let claims = volumes::claims(spec, meta.name());
         let shape = Shape {
             requests: amounts.requests,

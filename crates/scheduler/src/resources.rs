@@ -1,12 +1,8 @@
 //! Resource amounts as integers: CPU in millicores, bytes, and counts of scalar resources.
 
-use std::collections::BTreeMap;
-
+use api::amounts::Amounts;
 use apimachinery::quantity::Quantity;
 use apimachinery::{Str, Value};
-
-/// Exact amounts by resource name, for sums.
-pub type List = BTreeMap<Str, Quantity>;
 
 /// Integer amounts for comparing nodes and pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,8 +25,8 @@ pub struct Error {
 }
 
 /// Parses a map of quantities; `field` is its path for errors.
-pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
-    let mut list = List::new();
+pub fn list(object: Option<&Value>, field: &str) -> Result<Amounts, Error> {
+    let mut list = Amounts::new();
     for (name, value) in object.and_then(Value::as_object).into_iter().flat_map(apimachinery::Object::iter) {
         let error = |reason| Error { field: format!("{field}[{name}]"), reason };
         let quantity = match value {
@@ -42,24 +38,9 @@ pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
     Ok(list)
 }
 
-pub fn add(to: &mut List, more: &List) {
-    for (name, amount) in more {
-        let sum = to.entry(name.clone()).or_default();
-        *sum = sum.add(*amount);
-    }
-}
-
-/// Raises each amount to at least that of `other`.
-pub fn raise(to: &mut List, other: &List) {
-    for (name, amount) in other {
-        let most = to.entry(name.clone()).or_insert(*amount);
-        *most = (*most).max(*amount);
-    }
-}
-
 impl Resources {
     /// Converts a list; amounts are rounded up to whole units.
-    pub fn from_list(list: &List) -> Self {
+    pub fn from_list(list: &Amounts) -> Self {
         let whole = |name: &str| list.get(name).map_or(0, |amount| amount.value());
         Self {
             cpu_milli: list.get("cpu").map_or(0, |amount| amount.milli_value()),

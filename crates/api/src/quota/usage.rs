@@ -7,8 +7,9 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Str, Value};
 
-use super::amounts::{self, Amounts};
-use super::{containers, items, spec, text};
+use super::{items, spec, text};
+use crate::amounts::{self, Amounts};
+use crate::view::{AmountsFrom, Pod};
 
 /// Resources that have a plain quota name in addition to `count/…`.
 const PLAIN_COUNTS: [&str; 7] =
@@ -56,7 +57,7 @@ fn count_name(group: &str, plural: &str) -> String {
 pub fn of(group: &str, plural: &str, object: &Value, now: Time) -> Amounts {
     let mut used = Amounts::from([(count_name(group, plural).into(), one(1))]);
     match (group, plural) {
-        ("", "pods") => of_pod(object, &mut used, now),
+        ("", "pods") => of_pod(Pod(object), &mut used, now),
         ("", "services") => of_service(object, &mut used),
         ("", "persistentvolumeclaims") => of_claim(object, &mut used),
         ("resource.k8s.io", "resourceclaims") => of_resource_claim(object, &mut used),
@@ -72,16 +73,16 @@ fn one(count: i64) -> Quantity {
     Quantity::new(count, Format::DecimalSI)
 }
 
-fn of_pod(pod: &Value, used: &mut Amounts, now: Time) {
-    let is_terminal = matches!(pod.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
-    let meta = Meta::of(pod);
+fn of_pod(pod: Pod<'_>, used: &mut Amounts, now: Time) {
+    let meta = pod.meta();
     let grace = Duration::from_seconds(meta.deletion_grace_period_seconds().unwrap_or(0));
     let overdue = meta.deletion_timestamp().is_some_and(|at| now > at.plus(grace));
-    if is_terminal || overdue {
+    if pod.is_terminal() || overdue {
         return;
     }
     used.insert("pods".into(), one(1));
-    used.extend(compute(&amounts::of_pod(spec(pod), "requests"), &amounts::of_pod(spec(pod), "limits")));
+    let from = AmountsFrom::ContainerStatuses;
+    used.extend(compute(&pod.requests(from), &pod.limits(from)));
 }
 
 /// Returns requests and limits by their quota names.
@@ -105,15 +106,18 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// Returns the resources that a pod must specify and does not: `requests.cpu for: a,b`.
-pub fn missing(pod: &Value, counted: &[Str]) -> Option<String> {
+/// Returns the resources that containers must specify and do not: `requests.cpu for: a,b`. A pod with pod-level
+/// resources need not specify any for its containers.
+pub fn missing(pod: Pod<'_>, counted: &[Str]) -> Option<String> {
+    if pod.has_pod_level("requests") || pod.has_pod_level("limits") {
+        return None;
+    }
     let of = |of: &Value, field: &str| amounts::read(of.at(&["resources", field]));
-    let whole = compute(&of(spec(pod), "requests"), &of(spec(pod), "limits"));
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let required: Vec<&str> = counted.iter().map(Str::as_str).filter(|name| EXPLICIT.contains(name)).collect();
-    for container in containers(spec(pod)) {
+    for container in pod.pod_spec().containers() {
         let specified = compute(&of(container, "requests"), &of(container, "limits"));
-        for name in required.iter().filter(|name| !specified.contains_key(**name) && !whole.contains_key(**name)) {
+        for name in required.iter().filter(|name| !specified.contains_key(**name)) {
             missing.entry(name).or_default().insert(text(container, "name"));
         }
     }
@@ -175,5 +179,42 @@ fn of_resource_claim(claim: &Value, used: &mut Amounts) {
             needed.insert(name, most);
         }
         amounts::add(used, &needed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::value;
+
+    use super::*;
+
+    fn requests(cpu: &str) -> Value {
+        value!({"requests": {"cpu": cpu}})
+    }
+
+    #[test]
+    fn a_resized_container_uses_the_maximum_of_desired_and_actual_requests() {
+        let check = |desired: &str, actual: &str, expect: &str| {
+            let pod = value!({
+                "spec": {"containers": [{"name": "a", "resources": (requests(desired))}]},
+                "status": {"containerStatuses": [{"name": "a", "resources": (requests(actual))}]}
+            });
+            let used = of("", "pods", &pod, Time::from_unix(0, 0));
+            assert_eq!(used["requests.cpu"].to_string(), expect, "{desired} {actual}");
+        };
+        check("1", "2", "2");
+        check("2", "1", "2");
+    }
+
+    #[test]
+    fn containers_need_no_requests_if_the_pod_has_pod_level_resources() {
+        let check = |pod_level: Value, expect: Option<&str>| {
+            let pod = value!({"spec": {"resources": pod_level, "containers": [{"name": "a"}, {"name": "b"}]}});
+            assert_eq!(missing(Pod(&pod), &["memory".into(), "pods".into()]).as_deref(), expect, "{pod:?}");
+        };
+        check(Value::Null, Some("memory for: a,b"));
+        check(value!({}), Some("memory for: a,b"));
+        check(requests("1"), None);
+        check(value!({"limits": {"cpu": "1"}}), None);
     }
 }

@@ -60,14 +60,11 @@ impl<'a> Pod<'a> {
 
     /// Returns init containers and sidecars in order.
     pub fn init_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
-        self.list("initContainers").iter().map(|spec| {
-            let sidecar = spec.str_at(&["restartPolicy"]) == Some("Always");
-            Container { spec, role: if sidecar { Role::Sidecar } else { Role::Init } }
-        })
+        self.pod_spec().init_containers()
     }
 
     pub fn app_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
-        self.list("containers").iter().map(|spec| Container { spec, role: Role::App })
+        self.pod_spec().app_containers()
     }
 
     pub fn ephemeral_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
@@ -114,7 +111,7 @@ impl<'a> Pod<'a> {
 
     /// Returns a list of the spec; empty if absent.
     pub fn list(self, field: &str) -> &'a [Value] {
-        self.spec()[field].as_array().unwrap_or_default()
+        self.pod_spec().list(field)
     }
 
     /// Returns the container's status in the API server.
@@ -129,6 +126,18 @@ impl<'a> PodSpec<'a> {
     /// Returns the app containers, then the init containers and sidecars.
     pub fn containers(self) -> impl Iterator<Item = &'a Value> {
         self.list("containers").iter().chain(self.list("initContainers"))
+    }
+
+    /// Returns init containers and sidecars in order.
+    pub fn init_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
+        self.list("initContainers").iter().map(|spec| {
+            let sidecar = spec.str_at(&["restartPolicy"]) == Some("Always");
+            Container { spec, role: if sidecar { Role::Sidecar } else { Role::Init } }
+        })
+    }
+
+    pub fn app_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
+        self.list("containers").iter().map(|spec| Container { spec, role: Role::App })
     }
 
     /// Returns a list; empty if absent.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::view::{AmountsFrom, Pod};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::quantity::Quantity;
@@ -167,7 +168,8 @@ pub(super) fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: To
     if current == 0 { ratio.ceil() as i64 } else { (ratio * ready as f64).ceil() as i64 }
 }
 
-/// Returns the requests of each pod, or of one container of each pod, in milli-units.
+/// Returns the requests of each pod, or of one container of each pod, in milli-units. Pod-level requests take precedence
+/// over those of the containers.
 pub(super) fn requests(
     pods: &[&Value],
     resource: &str,
@@ -176,6 +178,12 @@ pub(super) fn requests(
     let mut all = BTreeMap::new();
     for pod in pods {
         let name = Meta::of(pod).name();
+        if container.is_none() && Pod(pod).has_pod_level("requests") {
+            let requested = Pod(pod).requests(AmountsFrom::Spec).get(resource).map(|amount| amount.milli_value());
+            let missing = || format!("missing pod-level request for {resource} in Pod {name}");
+            all.insert(name.to_owned(), requested.ok_or_else(missing)?);
+            continue;
+        }
         let sidecar = |one: &&Value| one.str_at(&["restartPolicy"]) == Some("Always");
         let list = |field| pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default().iter();
         let mut sum = 0;
@@ -212,4 +220,29 @@ fn misleads(pod: &Value, sample: Sample, config: &Config, now: Time) -> bool {
         return is_unready || sample.at.is_some_and(|at| at < since.plus(sample.window));
     }
     is_unready && start.plus(config.initial_readiness) > since
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::value;
+
+    use super::*;
+
+    #[test]
+    fn pod_level_requests_take_precedence_unless_one_container_is_measured() {
+        let check = |spec: Value, container: Option<&str>, expect: Result<i64, &str>| {
+            let pod = value!({"metadata": {"name": "p"}, "spec": spec});
+            let found = requests(&[&pod], "cpu", container).map(|all| all["p"]);
+            assert_eq!(found, expect.map_err(str::to_owned), "{pod:?}");
+        };
+        let cpu = |amount: &str| value!({"requests": {"cpu": amount}});
+        let containers = value!([{"name": "a", "resources": (cpu("250m"))}, {"name": "b"}]);
+        let spec = |pod_level: Value| value!({"containers": (containers.clone()), "resources": pod_level});
+        check(spec(cpu("2")), None, Ok(2000));
+        check(spec(cpu("2")), Some("a"), Ok(250));
+        check(spec(value!({"limits": {"cpu": "2"}})), None, Err("missing request for cpu in container b of Pod p"));
+        let memory = value!({"requests": {"memory": "1Gi"}});
+        let alone = value!({"containers": [{"name": "b"}], "resources": memory});
+        check(alone, None, Err("missing pod-level request for cpu in Pod p"));
+    }
 }

@@ -78,5 +78,5 @@ fn requested(claim: &Value) -> Quantity {
 }
 
 fn quantity(value: Option<&Value>) -> Quantity {
-    value.and_then(api::quota::amounts::quantity).unwrap_or_default()
+    value.and_then(api::amounts::quantity).unwrap_or_default()
 }

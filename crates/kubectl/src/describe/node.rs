@@ -1,5 +1,7 @@
 //! Nodes: conditions, capacity, and the resources that their pods request.
 
+use api::amounts::{self, Amounts};
+use api::view::{AmountsFrom, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::quantity::Quantity;
@@ -8,7 +10,6 @@ use apimachinery::{Object, Value};
 use super::common;
 use super::query::{LEASES, PODS, Query, RESOURCE_SLICES, Tolerate};
 use super::read::{Read, name, namespace, quantity, quantity_text};
-use super::resources::{self, Amounts, From};
 use super::writer::{Writer, line};
 use super::{Related, Rendered};
 
@@ -160,8 +161,8 @@ fn write_pods(w: &mut Writer<'_>, pods: &[Value], allocatable: &Object) {
     line!(w, 1, "---------\t----\t\t------------\t----------\t---------------\t-------------\t---");
     let total = |resource: &str| allocatable.get(resource).map(quantity).unwrap_or_default();
     for pod in pods {
-        let requests = resources::requests(pod, From::SpecAndStatus);
-        let limits = resources::limits(pod, From::SpecAndStatus);
+        let requests = Pod(pod).requests(AmountsFrom::ContainerStatuses);
+        let limits = Pod(pod).limits(AmountsFrom::ContainerStatuses);
         let cell = |amounts: &Amounts, resource: &str| {
             let amount = amounts.get(resource).copied().unwrap_or_default();
             format!("{amount} ({}%)", percent(resource, amount, total(resource)))
@@ -180,8 +181,8 @@ fn write_allocated(w: &mut Writer<'_>, pods: &[Value], allocatable: &Object) {
     line!(w, 1, "--------\t--------\t------");
     let [mut requests, mut limits] = [Amounts::new(), Amounts::new()];
     for pod in pods {
-        resources::add(&mut requests, &resources::requests(pod, From::Spec));
-        resources::add(&mut limits, &resources::limits(pod, From::Spec));
+        amounts::add(&mut requests, &Pod(pod).requests(AmountsFrom::Spec));
+        amounts::add(&mut limits, &Pod(pod).limits(AmountsFrom::Spec));
     }
     let standard = ["cpu", "memory", "ephemeral-storage"];
     let is_huge = |resource: &&str| resource.starts_with("hugepages-");

@@ -18,7 +18,7 @@ fn variables(spec: &Value, services: &[Value]) -> Result<Vec<String>, Environmen
         services,
         pod_ips: &["10.0.0.1".to_owned()],
         host_ips: &["192.0.2.1".to_owned()],
-        allocatable: &Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]),
+        allocatable: &Amounts::from([("memory".into(), "1Gi".parse().unwrap())]),
     };
     let found = environment(Pod(&pod), Container { spec, role: Role::App }, &sources)?;
     Ok(found.into_iter().map(|(name, value)| format!("{name}={value}")).collect())

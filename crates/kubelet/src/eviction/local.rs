@@ -6,8 +6,7 @@ use api::field_rules::quantity;
 use apimachinery::Value;
 use apimachinery::quantity::Quantity;
 
-use crate::pod::Pod;
-use crate::resources;
+use crate::pod::{AmountsFrom, Pod};
 use crate::usage::DiskUsage;
 
 /// Disk usage of a pod.
@@ -55,7 +54,7 @@ pub fn excess(pod: Pod<'_>, written: &PodDiskUsage) -> Option<String> {
         exceeds(used, limit).then(|| format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "))
     });
     let total = written.total(pod).bytes;
-    let of_pod = resources::total(pod, "limits").get("ephemeral-storage").copied();
+    let of_pod = pod.limits(AmountsFrom::Spec).get("ephemeral-storage").copied();
     let of_pod = of_pod
         .filter(|limit| exceeds(total, *limit))
         .map(|limit| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "));

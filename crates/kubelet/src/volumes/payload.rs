@@ -220,7 +220,7 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::resources::Amounts;
+    use api::amounts::Amounts;
 
     fn files(volume: &Value) -> Result<Vec<String>, PayloadError> {
         let pod = value!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}});

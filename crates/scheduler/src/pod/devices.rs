@@ -1,10 +1,10 @@
 //! ResourceClaims of a pod, and extended resources that devices may back.
 
+use api::amounts;
 use apimachinery::{Str, Value};
 
 use super::items;
 use crate::devices::is_backed_name;
-use crate::resources;
 
 /// An entry of `spec.resourceClaims`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +82,7 @@ pub(super) fn extended(spec: &Value) -> Vec<ContainerResource> {
     let containers = init.chain(items(spec, "containers").iter().map(|it| (it, false)));
     for (number, (container, brief)) in containers.enumerate() {
         let requests = container.at(&["resources", "requests"]);
-        // Invalid amounts were rejected when the requests were summed up.
-        for (index, (resource, amount)) in resources::list(requests, "").unwrap_or_default().into_iter().enumerate() {
+        for (index, (resource, amount)) in amounts::read(requests).into_iter().enumerate() {
             let amount = amount.value();
             if amount > 0 && is_backed_name(&resource) {
                 let name = container.str_at(&["name"]).unwrap_or_default().into();

@@ -73,6 +73,12 @@ fn resized_pod_level_requests_count_maximum_of_actual_and_desired() {
         value!({"resources": actual_resources, "allocatedResources": {"cpu": "1"}, "conditions": (never.clone())}),
         1500,
     );
+    // The kubelet reports allocated amounts of all resources, but only the pod-level ones count.
+    let memory = value!({"cpu": "2", "memory": "8Gi"});
+    let spec = value!({"containers": [{"name": "a", "resources": {"requests": {"memory": "1Gi"}}}],
+        "resources": {"requests": {"cpu": "2"}}});
+    let status = value!({"resources": {"requests": (memory.clone())}, "allocatedResources": memory});
+    assert_eq!(Pod::new(&value!({"spec": spec, "status": status})).unwrap().shape.requests.memory, 1 << 30);
     // Without actual resources in the status, allocated resources do not count either.
     check(value!({"allocatedResources": {"cpu": "3"}}), 2000);
     let plain = value!({"spec": {"containers": [{"name": "a", "resources": (requests("1"))}]},

@@ -8,6 +8,7 @@ use apimachinery::field::Error;
 use apimachinery::quantity::Quantity;
 use apimachinery::{At, Errors, Path, Value, names};
 
+use crate::amounts::is_pod_level;
 use crate::core::resource_names::{self, may_overcommit};
 use crate::field_rules::{looks, quantity};
 
@@ -79,11 +80,6 @@ pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Err
 /// Whether the name is a huge page resource.
 pub(crate) fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
-}
-
-/// Whether the resource is supported at pod level.
-pub(crate) fn is_pod_level(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
 /// Validates names and quantities, and calls `also` for each entry.

@@ -1,38 +1,13 @@
 //! Aggregate container resources, compared with pod-level resources.
 
-use std::collections::BTreeMap;
-
 use apimachinery::field::Error;
-use apimachinery::quantity::Quantity;
 use apimachinery::{At, Errors, Object, Value};
 
-use super::{is_huge_pages, is_pod_level};
+use super::is_huge_pages;
+use crate::amounts::is_pod_level;
 use crate::core::resource_names::may_overcommit;
 use crate::field_rules::quantity;
-
-/// Returns the effective requests or limits of a pod's containers. Concurrent containers add up; init containers count
-/// only where they need more.
-pub(super) fn together(spec: &Value, of: &str) -> BTreeMap<String, Quantity> {
-    let mut sum = BTreeMap::new();
-    for container in list(spec, "containers") {
-        add(&mut sum, container, of);
-    }
-    let (mut sidecars, mut most) = (BTreeMap::new(), BTreeMap::new());
-    for container in list(spec, "initContainers") {
-        let now = if container.str_at(&["restartPolicy"]) == Some("Always") {
-            add(&mut sum, container, of);
-            add(&mut sidecars, container, of);
-            sidecars.clone()
-        } else {
-            let mut now = sidecars.clone();
-            add(&mut now, container, of);
-            now
-        };
-        largest(&mut most, now);
-    }
-    largest(&mut sum, most);
-    sum
-}
+use crate::view::PodSpec;
 
 /// Defaults pod-level resources that are partially specified.
 pub(crate) fn default_pod_level(spec: &mut Value) {
@@ -42,13 +17,13 @@ pub(crate) fn default_pod_level(spec: &mut Value) {
     if limits.is_empty() && requests.is_empty() {
         return;
     }
-    for (name, limit) in together(spec, "limits") {
+    for (name, limit) in PodSpec(spec).container_limits() {
         if is_huge_pages(&name) && !requests.contains_key(&name) {
             limits.get_or_insert_with(&name, || limit.to_string().into());
         }
     }
     if !limits.is_empty() {
-        for (name, request) in together(spec, "requests") {
+        for (name, request) in PodSpec(spec).container_requests() {
             if is_pod_level(&name) && may_overcommit(&name) {
                 requests.get_or_insert_with(&name, || request.to_string().into());
             }
@@ -66,14 +41,14 @@ pub(crate) fn default_pod_level(spec: &mut Value) {
 /// Requires pod-level resources to be sufficient for the containers.
 pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors) {
     let (requests, limits) = (resources.get("requests"), resources.get("limits"));
-    for (name, sum) in together(spec.value(), "requests") {
+    for (name, sum) in PodSpec(spec.value()).container_requests() {
         let request = requests.entry(&name);
         if request.is_present() && sum > quantity(request.value()) {
             let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
             errors.push(request.invalid(detail));
         }
     }
-    for (name, sum) in together(spec.value(), "limits") {
+    for (name, sum) in PodSpec(spec.value()).container_limits() {
         let limit = limits.entry(&name);
         if is_huge_pages(&name) && limit.is_present() && sum > quantity(limit.value()) {
             let detail = format!("must be greater than or equal to aggregate container limits of {sum}");
@@ -81,8 +56,8 @@ pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors)
         }
     }
     let containers = resources.path().field("containers");
-    for (index, container) in list(spec.value(), "containers").iter().enumerate() {
-        let of = container.at(&["resources", "limits"]).and_then(Value::as_object);
+    for (index, container) in PodSpec(spec.value()).app_containers().enumerate() {
+        let of = container.spec.at(&["resources", "limits"]).and_then(Value::as_object);
         for (name, own) in of.into_iter().flat_map(Object::iter) {
             let limit = limits.entry(name);
             if limit.is_present() && quantity(own) > quantity(limit.value()) {
@@ -90,27 +65,6 @@ pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors)
                 let at = containers.index(index);
                 errors.push(Error::invalid(&at.key(name).field("limits"), own.clone(), detail));
             }
-        }
-    }
-}
-
-fn list<'a>(spec: &'a Value, field: &str) -> &'a [Value] {
-    spec.get(field).and_then(Value::as_array).unwrap_or_default()
-}
-
-fn add(sum: &mut BTreeMap<String, Quantity>, container: &Value, of: &str) {
-    let amounts = container.at(&["resources", of]).and_then(Value::as_object);
-    for (name, amount) in amounts.into_iter().flat_map(Object::iter) {
-        let amount = quantity(amount);
-        sum.entry(name.to_owned()).and_modify(|sum| *sum = sum.add(amount)).or_insert(amount);
-    }
-}
-
-fn largest(most: &mut BTreeMap<String, Quantity>, other: BTreeMap<String, Quantity>) {
-    for (name, amount) in other {
-        let most = most.entry(name).or_insert(amount);
-        if amount > *most {
-            *most = amount;
         }
     }
 }
@@ -125,19 +79,6 @@ fn set(resources: &mut Object, field: &str, amounts: Object) {
 mod tests {
     use super::*;
     use apimachinery::value;
-
-    #[test]
-    fn aggregate_is_the_maximum_of_containers_and_init_containers() {
-        let cpu = |amount: &str| value!({"requests": {"cpu": amount}});
-        let spec = value!({
-            "containers": [{"resources": (cpu("100m"))}, {"resources": (cpu("200m"))}],
-            "initContainers": [
-                {"resources": (cpu("50m")), "restartPolicy": "Always"},
-                {"resources": (cpu("1"))}
-            ]
-        });
-        assert_eq!(together(&spec, "requests")["cpu"].to_string(), "1050m");
-    }
 
     #[test]
     fn pod_level_requests_default_to_limits() {
