@@ -4,11 +4,17 @@
 //! wrong type reads as absent, because the API server has validated the object.
 
 mod container;
+mod node;
+mod node_selector;
 mod pod;
 mod qos;
 mod requests;
+mod toleration;
 
 pub use container::{Container, RestartPolicy, Role};
+pub use node::Node;
+pub use node_selector::{NodeSelectorOperator, NodeSelectorRequirement, NodeSelectorTerm};
 pub use pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod, PodSpec};
 pub use qos::QosClass;
 pub use requests::AmountsFrom;
+pub use toleration::{Taint, Toleration};

@@ -8,12 +8,13 @@ mod status;
 
 use std::collections::BTreeMap;
 
+use api::view::{Node, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::{adoption, placement, pod};
+use crate::{adoption, pod};
 use backoff::Backoffs;
 use history::History;
 
@@ -274,13 +275,11 @@ impl<'a> Fleet<'a> {
 /// Returns whether a pod should run on the node, and whether an existing pod may keep running.
 fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
     let by_name = set.str_at(&["spec", "template", "spec", "nodeName"]).filter(|name| !name.is_empty());
-    if by_name.is_some_and(|name| name != Meta::of(node).name()) || !placement::fits_node(spec, node) {
+    let (spec, node) = (PodSpec(spec), Node(node));
+    if by_name.is_some_and(|name| name != node.name()) || !spec.selects(node) {
         return (false, false);
     }
-    let taints = node.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
-    let tolerations = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default();
-    let keeps_out = |effects| placement::untolerated(taints, tolerations, effects).is_some();
-    (!keeps_out(&["NoSchedule", "NoExecute"]), !keeps_out(&["NoExecute"]))
+    (spec.tolerates_node(node, &["NoSchedule", "NoExecute"]), spec.tolerates_node(node, &["NoExecute"]))
 }
 
 /// Returns the DaemonSets whose pods may run on the node or already do.

@@ -63,7 +63,6 @@ pub mod namespace;
 pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod node_ttl;
-pub mod placement;
 pub mod pod;
 pub mod podgc;
 pub mod pv_binder;

@@ -1,5 +1,6 @@
 //! Taint eviction: deletes pods that do not tolerate a NoExecute taint of their node, or no longer tolerate it.
 
+use api::view::{Taint, Toleration};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
@@ -99,7 +100,7 @@ fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
 /// Returns the shortest duration that a matching toleration allows.
 pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> TolerationPeriod {
     let mut found = TolerationPeriod::NotTolerated;
-    for toleration in tolerations.iter().filter(|toleration| matches(toleration, taint)) {
+    for toleration in tolerations.iter().filter(|toleration| Toleration::of(toleration).tolerates(Taint::of(taint))) {
         let seconds = toleration.get("tolerationSeconds").and_then(Value::as_int).map(|seconds| seconds.max(0));
         found = match (found, seconds) {
             (TolerationPeriod::Seconds(have), Some(seconds)) => TolerationPeriod::Seconds(have.min(seconds)),
@@ -109,24 +110,6 @@ pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> TolerationPerio
         };
     }
     found
-}
-
-fn matches(toleration: &Value, taint: &Value) -> bool {
-    let toleration_field = |field| text(toleration, &[field]);
-    let (effect, key) = (toleration_field("effect"), toleration_field("key"));
-    if !effect.is_empty() && effect != text(taint, &["effect"]) || !key.is_empty() && key != text(taint, &["key"]) {
-        return false;
-    }
-    let value = text(taint, &["value"]);
-    match toleration_field("operator") {
-        "" | "Equal" => toleration_field("value") == value,
-        "Exists" => true,
-        // Gt and Lt match only if both values are integers.
-        operator => match (toleration_field("value").parse::<i64>(), value.parse::<i64>()) {
-            (Ok(bound), Ok(value)) => (operator == "Gt" && value > bound) || (operator == "Lt" && value < bound),
-            _ => false,
-        },
-    }
 }
 
 /// Sets the DisruptionTarget condition, emits an event and deletes the pod.

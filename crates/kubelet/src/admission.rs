@@ -3,16 +3,18 @@
 use api::amounts::{self, Amounts};
 use apimachinery::Value;
 use apimachinery::quantity::Quantity;
-use controllers::placement;
 
 use crate::node::NodeConditions;
-use crate::pod::{AmountsFrom, Pod, QosClass};
+use crate::pod::{AmountsFrom, Node, Pod, QosClass, Taint};
 
 /// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
 
 /// The value of the `kubernetes.io/os` label and of `spec.os.name` that this node supports.
 const OS: &str = "linux";
+
+/// The taint of a node under memory pressure.
+const MEMORY_PRESSURE: Taint<'_> = Taint { key: "node.kubernetes.io/memory-pressure", value: "", effect: "NoSchedule" };
 
 /// The reason and message of a rejected pod's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +49,8 @@ pub fn check_conditions(pod: Pod<'_>, node_conditions: &NodeConditions) -> Resul
     let pressure = &node_conditions.pressure;
     let active = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
     let active: Vec<&str> = active.into_iter().filter(|(_, active)| *active).map(|(name, _)| name).collect();
-    let modest = active == ["MemoryPressure"]
-        && (pod.qos_class() != QosClass::BestEffort || tolerates(pod, "node.kubernetes.io/memory-pressure"));
+    let modest =
+        active == ["MemoryPressure"] && (pod.qos_class() != QosClass::BestEffort || pod.tolerates(MEMORY_PRESSURE));
     if active.is_empty() || is_critical(pod) || modest {
         return Ok(());
     }
@@ -56,19 +58,11 @@ pub fn check_conditions(pod: Pod<'_>, node_conditions: &NodeConditions) -> Resul
     Err(Rejection { reason: "Evicted".to_owned(), message })
 }
 
-fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
-    pod.list("tolerations").iter().any(|toleration| {
-        let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default();
-        let key = text("key") == taint || text("key").is_empty() && text("operator") == "Exists";
-        key && matches!(text("effect"), "" | "NoSchedule") && (text("operator") == "Exists" || text("value").is_empty())
-    })
-}
-
 /// Rejects a pod whose node selector or affinity does not match this node. A pod that already started is kept, even if
 /// the node's labels changed.
 pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Rejection> {
     let has_started = pod.0.at(&["status", "startTime"]).is_some();
-    if has_started || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
+    if has_started || node.is_none_or(|node| pod.pod_spec().selects(Node(node))) {
         return Ok(());
     }
     let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
@@ -265,6 +259,8 @@ mod tests {
         check(idle.clone(), true, false, "The node had condition: [MemoryPressure]. ");
         check(with_requests.clone(), true, false, "");
         check(tolerant, true, false, "");
+        // A toleration without a key applies to all of them, also if it compares the value.
+        check(value!({"tolerations": [{"operator": "Equal"}]}), true, false, "");
         check(with_requests, true, true, "The node had condition: [MemoryPressure DiskPressure]. ");
         check(value!({"priority": 2_000_000_000_i64}), true, true, "");
         let pod = value!({"spec": idle});

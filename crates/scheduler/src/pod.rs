@@ -18,7 +18,7 @@ use apimachinery::{Key, Object, Str, Value};
 
 pub use affinity::{Term, TermKind};
 pub use devices::{ContainerResource, DeviceClaim, Source};
-pub use node_affinity::{NodeAffinity, NodeTerm, Operator, PreferredTerm, Requirement};
+pub use node_affinity::{NodeAffinity, PreferredTerm};
 pub use requests::{MISSING_CPU_MILLI, MISSING_MEMORY};
 pub use spread::{Policy, Spread, WhenUnsatisfiable};
 pub use taints::{Effect, Taint, Toleration};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::view::{Node, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
@@ -11,7 +12,7 @@ use controller::object_graph::GlobalController;
 use controller::{Action, Cache, Configs, Controller, Plan, kinds};
 use controller_runtime::{Caches, Driver, Member};
 use controllers::registry::{self, Row, Visitor};
-use controllers::{placement, pod};
+use controllers::pod;
 use tokio::task::JoinSet;
 
 /// Runs all controllers and the [`Binder`] until the returned value is dropped.
@@ -93,8 +94,8 @@ impl Controller for Binder {
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
-        let spec = &observed.pod["spec"];
-        let fitting = observed.nodes.iter().filter(|(_, node)| placement::fits_node(spec, node));
+        let spec = PodSpec(&observed.pod["spec"]);
+        let fitting = observed.nodes.iter().filter(|(_, node)| spec.selects(Node(node)));
         let Some((_, node)) = fitting.min_by_key(|(count, node)| (*count, Meta::of(node).name())) else {
             return Plan::waiting("no node fits");
         };

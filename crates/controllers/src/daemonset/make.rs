@@ -1,10 +1,11 @@
 //! DaemonSet pods: node affinity to one node, and the default tolerations of daemon pods.
 
+use api::view::{Taint, Toleration};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, value};
 use controller::{Action, EventOnResult, Regarding, kinds};
 
-use crate::{adoption, names, placement, pod};
+use crate::{adoption, names, pod};
 
 /// The label with the hash of the pod's template.
 pub(super) const HASH: &str = "controller-revision-hash";
@@ -32,11 +33,9 @@ pub(super) fn spec(set: &Value) -> Value {
         for (key, effect) in TOLERATED.iter().copied().chain(network) {
             let added = value!({"key": key, "operator": "Exists", "effect": effect});
             // An equal toleration of the template is kept unchanged.
-            let taint = value!({"key": key, "effect": effect});
             let is_same = |have: &Value| {
-                have.str_at(&["key"]) == Some(key)
-                    && have.str_at(&["effect"]) == Some(effect)
-                    && placement::tolerates(have, &taint)
+                let have = Toleration::of(have);
+                have.key == key && have.effect == effect && have.tolerates(Taint { key, value: "", effect })
             };
             match list.iter_mut().find(|have| is_same(have)) {
                 Some(have) => *have = added,

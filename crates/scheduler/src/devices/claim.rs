@@ -9,7 +9,7 @@ use apimachinery::{Str, Value};
 use super::selector::{Selector, Selectors};
 use super::slice::quantities;
 use super::{DeviceId, text};
-use crate::pod::{NodeAffinity, items};
+use crate::pod::{NodeAffinity, Toleration, items};
 
 /// Annotation on claims that the scheduler created for extended resources of a pod.
 pub const EXTENDED_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
@@ -89,17 +89,6 @@ pub enum Rule {
     Distinct(Str),
     /// A condition unknown to this version.
     Unknown,
-}
-
-/// A toleration of device taints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toleration {
-    key: Str,
-    /// `None` matches every value.
-    value: Option<Str>,
-    effect: Str,
-    /// Unknown operator: tolerates no taint.
-    never: bool,
 }
 
 /// The devices allocated to a claim.
@@ -221,25 +210,6 @@ impl Constraint {
         self.requests.is_empty()
             || self.requests.contains(&request.name)
             || !alternative.name.is_empty() && self.requests.contains(&request.full_name(alternative))
-    }
-}
-
-impl Toleration {
-    fn new(value: &Value) -> Self {
-        let (operator, exists) = (text(value, "operator"), value.str_at(&["operator"]) == Some("Exists"));
-        Self {
-            key: text(value, "key"),
-            value: (!exists).then(|| text(value, "value")),
-            effect: text(value, "effect"),
-            never: !matches!(operator.as_str(), "" | "Equal" | "Exists"),
-        }
-    }
-
-    pub fn tolerates(&self, key: &Str, value: &Str, effect: &Str) -> bool {
-        !self.never
-            && (self.effect.is_empty() || self.effect == *effect)
-            && (self.key.is_empty() || self.key == *key)
-            && self.value.as_ref().is_none_or(|expected| expected == value)
     }
 }
 

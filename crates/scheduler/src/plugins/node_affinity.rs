@@ -1,8 +1,10 @@
 //! NodeAffinity: restricts a pod to nodes that match its nodeSelector and node affinity, and scores preferences.
 
+use api::view::{NodeSelectorOperator as Operator, NodeSelectorRequirement, NodeSelectorTerm};
+
 use crate::framework::{Cycle, Direction, Event, Filter, Plugin, PreFilterResult, Rejection, Scorer, scale};
 use crate::node::Node;
-use crate::pod::{NodeAffinity, NodeTerm, Operator, Pod, Requirement};
+use crate::pod::{NodeAffinity, Pod};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
@@ -129,8 +131,8 @@ impl<'a> NodeMatcher<'a> {
 }
 
 impl CompiledTerm {
-    fn new(snapshot: &Snapshot, term: &NodeTerm) -> Self {
-        let condition = |it: &Requirement| Condition {
+    fn new(snapshot: &Snapshot, term: &NodeSelectorTerm) -> Self {
+        let condition = |it: &NodeSelectorRequirement| Condition {
             key: snapshot.symbol_of(&it.key),
             operator: it.operator,
             values: it.values.iter().filter_map(|value| snapshot.symbol_of(value)).collect(),
@@ -172,25 +174,7 @@ pub fn matches(pod: &Pod, node: &Node) -> bool {
 }
 
 fn matches_required(affinity: &NodeAffinity, node: &Node) -> bool {
-    affinity.required.as_ref().is_none_or(|terms| terms.iter().any(|term| matches_term(term, node)))
-}
-
-fn matches_term(term: &NodeTerm, node: &Node) -> bool {
-    let label = |it: &Requirement| {
-        let value = node.label(&it.key);
-        let among = value.is_some_and(|value| it.values.iter().any(|one| one == value));
-        let numbers = || Some((value?.parse::<i64>().ok()?, it.values.first()?.parse::<i64>().ok()?));
-        match it.operator {
-            Operator::In => among,
-            Operator::NotIn => !among,
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::Gt => numbers().is_some_and(|(value, bound)| value > bound),
-            Operator::Lt => numbers().is_some_and(|(value, bound)| value < bound),
-        }
-    };
-    let named = |it: &Requirement| it.values.contains(&node.name) == (it.operator == Operator::In);
-    !term.is_empty() && !term.broken && term.labels.iter().all(label) && term.names.iter().all(named)
+    affinity.required.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(&node.name, |key| node.label(key))))
 }
 
 fn required(snapshot: &Snapshot, affinity: &NodeAffinity) -> Option<Vec<CompiledTerm>> {

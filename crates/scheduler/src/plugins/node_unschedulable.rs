@@ -1,7 +1,9 @@
 //! NodeUnschedulable: rejects nodes with `spec.unschedulable`, unless the pod tolerates the corresponding taint.
 
+use api::view::Taint;
+
 use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
-use crate::pod::{Effect, Pod, Taint};
+use crate::pod::Pod;
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) were unschedulable";
@@ -34,7 +36,6 @@ impl Filter for SchedulableFilter<'_> {
 }
 
 fn tolerates(pod: &Pod) -> bool {
-    let key = "node.kubernetes.io/unschedulable".into();
-    let taint = Taint { key, value: "".into(), effect: Effect::NoSchedule };
-    pod.tolerations.iter().any(|toleration| toleration.tolerates(&taint))
+    const TAINT: Taint<'_> = Taint { key: "node.kubernetes.io/unschedulable", value: "", effect: "NoSchedule" };
+    pod.tolerations.iter().any(|toleration| toleration.tolerates(TAINT))
 }

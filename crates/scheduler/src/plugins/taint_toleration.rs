@@ -65,12 +65,12 @@ impl Scorer for PerSet<'_, i64> {
 
 /// Whether a `NoSchedule` or `NoExecute` taint is not tolerated.
 pub fn repels(taints: &[Taint], pod: &Pod) -> bool {
-    taints.iter().any(|taint| taint.repels() && !pod.tolerations.iter().any(|it| it.tolerates(taint)))
+    taints.iter().any(|taint| taint.repels() && !pod.tolerations.iter().any(|it| it.tolerates(taint.view())))
 }
 
 /// Returns the number of `PreferNoSchedule` taints that the pod does not tolerate.
 fn disliked(taints: &[Taint], pod: &Pod) -> i64 {
     let soft = taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
-    let borne = |taint: &Taint| pod.tolerations.iter().any(|it| it.is_about_preference() && it.tolerates(taint));
+    let borne = |taint: &Taint| pod.tolerations.iter().any(|it| it.is_about_preference() && it.tolerates(taint.view()));
     soft.filter(|taint| !borne(taint)).count().try_into().unwrap_or(i64::MAX)
 }

@@ -1,5 +1,6 @@
 //! Taints of nodes and tolerations of pods.
 
+use api::view;
 use apimachinery::{Str, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,19 +23,9 @@ pub struct Taint {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toleration {
     key: Str,
-    compare: Compare,
-    /// `None` matches every effect.
-    effect: Option<Effect>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Compare {
-    Exists,
-    Equal(Str),
-    Less(Str),
-    Greater(Str),
-    /// Unknown operator or effect: tolerates no taint.
-    Never,
+    operator: Str,
+    value: Str,
+    effect: Str,
 }
 
 impl Effect {
@@ -46,13 +37,25 @@ impl Effect {
             _ => None,
         }
     }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
 }
 
 impl Taint {
     /// Condenses a taint; `None` if its effect is unknown.
     pub fn new(value: &Value) -> Option<Self> {
-        let text = |field: &str| value.str_at(&[field]).unwrap_or_default();
-        Some(Self { key: text("key").into(), value: text("value").into(), effect: Effect::parse(text("effect"))? })
+        let view::Taint { key, value, effect } = view::Taint::of(value);
+        Some(Self { key: key.into(), value: value.into(), effect: Effect::parse(effect)? })
+    }
+
+    pub fn view(&self) -> view::Taint<'_> {
+        view::Taint { key: &self.key, value: &self.value, effect: self.effect.as_str() }
     }
 
     /// Whether the taint rejects pods that do not tolerate it.
@@ -63,36 +66,17 @@ impl Taint {
 
 impl Toleration {
     pub fn new(value: &Value) -> Self {
-        let text = |field: &str| Str::from(value.str_at(&[field]).unwrap_or_default());
-        let name = text("effect");
-        let effect = Effect::parse(&name);
-        let compare = match text("operator").as_str() {
-            _ if !name.is_empty() && effect.is_none() => Compare::Never,
-            "" | "Equal" => Compare::Equal(text("value")),
-            "Exists" => Compare::Exists,
-            "Lt" => Compare::Less(text("value")),
-            "Gt" => Compare::Greater(text("value")),
-            _ => Compare::Never,
-        };
-        Self { key: text("key"), compare, effect }
+        let view::Toleration { key, operator, value, effect } = view::Toleration::of(value);
+        Self { key: key.into(), operator: operator.into(), value: value.into(), effect: effect.into() }
     }
 
-    pub fn tolerates(&self, taint: &Taint) -> bool {
-        if self.effect.is_some_and(|effect| effect != taint.effect) || !self.key.is_empty() && self.key != taint.key {
-            return false;
-        }
-        let numbers = |bound: &Str| Some((taint.value.parse::<i64>().ok()?, bound.parse::<i64>().ok()?));
-        match &self.compare {
-            Compare::Exists => true,
-            Compare::Equal(value) => *value == taint.value,
-            Compare::Less(bound) => numbers(bound).is_some_and(|(value, bound)| value < bound),
-            Compare::Greater(bound) => numbers(bound).is_some_and(|(value, bound)| value > bound),
-            Compare::Never => false,
-        }
+    pub fn tolerates(&self, taint: view::Taint<'_>) -> bool {
+        let Self { key, operator, value, effect } = self;
+        view::Toleration { key, operator, value, effect }.tolerates(taint)
     }
 
     /// Whether the toleration applies to `PreferNoSchedule` taints.
     pub fn is_about_preference(&self) -> bool {
-        self.effect.is_none_or(|effect| effect == Effect::PreferNoSchedule)
+        matches!(self.effect.as_str(), "" | "PreferNoSchedule")
     }
 }

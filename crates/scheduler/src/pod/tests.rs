@@ -133,21 +133,6 @@ fn node_names_are_restricted_only_if_every_term_names_nodes() {
 }
 
 #[test]
-fn tolerations_match_key_value_and_effect() {
-    let check = |toleration: Value, expect: bool| {
-        let taint = Taint { key: "k".into(), value: "5".into(), effect: Effect::NoSchedule };
-        assert_eq!(Toleration::new(&toleration).tolerates(&taint), expect, "{toleration:?}");
-    };
-    check(value!({"operator": "Exists"}), true);
-    check(value!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false);
-    check(value!({"key": "k", "value": "5"}), true);
-    check(value!({"key": "k", "value": "6", "operator": "Equal"}), false);
-    check(value!({"key": "k", "value": "6", "operator": "Lt"}), true);
-    check(value!({"key": "k", "value": "6", "operator": "Gt"}), false);
-    check(value!({"key": "k", "operator": "Exists", "effect": "Odd"}), false);
-}
-
-#[test]
 fn pod_volumes_yield_claims_and_disks() {
     let volumes = value!([{"persistentVolumeClaim": {"claimName": "a"}}, {"name": "v", "ephemeral": {}},
         {"gcePersistentDisk": {"pdName": "d", "readOnly": true}}, {"emptyDir": {}}]);

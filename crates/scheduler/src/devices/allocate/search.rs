@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use api::view::Taint;
 use apimachinery::Str;
 use apimachinery::quantity::Quantity;
 
@@ -323,7 +324,8 @@ impl<'c> ConstraintState<'c> {
 /// Whether a device has a taint that the request does not tolerate.
 fn is_repelled(need: &ResolvedRequest<'_>, here: &Here<'_>) -> bool {
     here.device.taints.iter().any(|[key, value, effect]| {
-        matches!(effect.as_str(), "NoSchedule" | "NoExecute")
-            && !need.alternative.tolerations.iter().any(|it| it.tolerates(key, value, effect))
+        let taint = Taint { key, value, effect };
+        matches!(taint.effect, "NoSchedule" | "NoExecute")
+            && !need.alternative.tolerations.iter().any(|it| it.tolerates(taint))
     })
 }

@@ -1,0 +1,24 @@
+//! View of a Node.
+
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+
+use super::Taint;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a>(pub &'a Value);
+
+impl<'a> Node<'a> {
+    pub fn meta(self) -> Meta<'a> {
+        Meta::of(self.0)
+    }
+
+    pub fn name(self) -> &'a str {
+        self.meta().name()
+    }
+
+    pub fn taints(self) -> impl Iterator<Item = Taint<'a>> {
+        let taints = self.0.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
+        taints.iter().map(Taint::of)
+    }
+}
