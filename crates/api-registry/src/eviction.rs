@@ -1,5 +1,6 @@
 //! Eviction: checks the PodDisruptionBudget of a pod and updates the budget.
 
+use api::view::{self, Pod};
 use apimachinery::field::Cause;
 use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
@@ -24,7 +25,7 @@ pub enum EvictionPermission {
 
 /// Checks whether `pod` may be evicted, by the budgets of its namespace.
 pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<EvictionPermission, Status> {
-    if is_no_loss(pod) {
+    if Pod(pod).ignores_disruption_budgets() {
         return Ok(EvictionPermission::Unrestricted);
     }
     let own: Vec<&Value> = budgets.iter().filter(|budget| guards(budget, pod)).collect();
@@ -37,7 +38,7 @@ pub fn evaluate(pod: &Value, budgets: &[Value], now: Time) -> Result<EvictionPer
             return Err(Status { success: false, message: message.to_owned(), code: 500, ..Status::success() });
         }
     };
-    if !condition::is_true(pod, "Ready") && spares_unhealthy(budget) {
+    if !Pod(pod).is_ready() && spares_unhealthy(budget) {
         return Ok(EvictionPermission::Unrestricted);
     }
     check(budget)?;
@@ -58,12 +59,6 @@ pub fn mark(pod: &mut Value, now: Time) {
         found.insert("observedGeneration", generation);
     }
     condition::set(pod, found);
-}
-
-/// Whether the pod is terminal, pending or already being deleted, so that no budget applies.
-fn is_no_loss(pod: &Value) -> bool {
-    let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-    matches!(phase, "Succeeded" | "Failed" | "Pending") || Meta::of(pod).is_deleting()
 }
 
 fn guards(budget: &Value, pod: &Value) -> bool {
@@ -105,7 +100,7 @@ fn check(budget: &Value) -> Result<(), Status> {
     if allowed > 0 {
         return Ok(());
     }
-    let failed = condition::find(budget, "DisruptionAllowed").filter(|condition| {
+    let failed = view::condition(budget, "DisruptionAllowed").filter(|condition| {
         condition.str_at(&["status"]) == Some("False") && condition.str_at(&["reason"]) == Some("SyncFailed")
     });
     let (desired, healthy) = (number(budget, "desiredHealthy"), number(budget, "currentHealthy"));
@@ -264,7 +259,7 @@ mod tests {
         assert_eq!(spent["status"]["conditions"][0]["reason"], "InsufficientPods".into());
         let mut pod = pod("Running", "True");
         mark(&mut pod, NOW);
-        let marked = condition::find(&pod, "DisruptionTarget").expect("it is marked");
+        let marked = view::condition(&pod, "DisruptionTarget").expect("it is marked");
         assert_eq!(marked["observedGeneration"], 2.into());
         assert_eq!(marked["reason"], "EvictionByEvictionAPI".into());
     }

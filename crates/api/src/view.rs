@@ -3,7 +3,9 @@
 //! A view borrows an object and reads its fields on demand. Reading never fails: a field that is absent or has the
 //! wrong type reads as absent, because the API server has validated the object.
 
+mod condition;
 mod container;
+mod lifecycle;
 mod node;
 mod node_selector;
 mod pod;
@@ -11,6 +13,7 @@ mod qos;
 mod requests;
 mod toleration;
 
+pub use condition::{condition, condition_status, has_condition};
 pub use container::{Container, RestartPolicy, Role};
 pub use node::Node;
 pub use node_selector::{NodeSelectorOperator, NodeSelectorRequirement, NodeSelectorTerm};

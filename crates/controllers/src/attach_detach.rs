@@ -12,13 +12,14 @@ mod volume;
 
 use std::collections::BTreeMap;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use crate::read::{list, text};
-use crate::{condition, pod, pvc_protection};
+use crate::{condition, pvc_protection};
 use volume::Volume;
 
 const ATTACHMENTS: &str = "volumeattachments.storage.k8s.io";
@@ -58,8 +59,8 @@ impl Controller for AttachDetach {
     fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "nodes" => keys.push(Key::of(object)),
-            "pods" if !pod::node(object).is_empty() => {
-                keys.extend(pvc_protection::claims_of(object).next().map(|_| Key::cluster(pod::node(object))));
+            "pods" if !Pod(object).node_name().is_empty() => {
+                keys.extend(pvc_protection::claims_of(object).next().map(|_| Key::cluster(Pod(object).node_name())));
             }
             "persistentvolumeclaims" => keys.extend(nodes_of_claim(cache, &Key::of(object))),
             "persistentvolumes" => keys.extend(nodes_of_volume(cache, object)),
@@ -88,7 +89,7 @@ impl Controller for AttachDetach {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let node = cache.get("nodes", key).filter(|node| Meta::of(node).annotation(MANAGED) == Some("true"))?;
         let mut desired_volumes: BTreeMap<String, DesiredVolume<'a>> = BTreeMap::new();
-        for pod in cache.on_node("pods", &key.name).filter(|found| !pod::is_terminal(found)) {
+        for pod in cache.on_node("pods", &key.name).filter(|found| !Pod(found).is_terminal()) {
             for claim in pvc_protection::claims_of(pod) {
                 let Some(volume) = Volume::of_claim(cache, &claim) else { continue };
                 let name = volume.attachment(&key.name);
@@ -237,9 +238,14 @@ fn nodes_of_volume(cache: &Cache, volume: &Value) -> Vec<Key> {
 
 /// Returns the nodes of the pods that use the claim.
 fn nodes_of_claim(cache: &Cache, claim: &Key) -> Vec<Key> {
-    let uses =
-        |found: &&Value| !pod::node(found).is_empty() && pvc_protection::claims_of(found).any(|key| key == *claim);
-    cache.in_namespace("pods", &claim.namespace).filter(uses).map(|found| Key::cluster(pod::node(found))).collect()
+    let uses = |found: &&Value| {
+        !Pod(found).node_name().is_empty() && pvc_protection::claims_of(found).any(|key| key == *claim)
+    };
+    cache
+        .in_namespace("pods", &claim.namespace)
+        .filter(uses)
+        .map(|found| Key::cluster(Pod(found).node_name()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,7 @@
 
 use apimachinery::Value;
 
-/// Returns the condition of a type in `status.conditions`.
-pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    in_list(object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default(), kind)
-}
+pub use api::view::condition as find;
 
 pub fn in_list<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))

@@ -8,13 +8,13 @@ mod status;
 
 use std::collections::BTreeMap;
 
-use api::view::{Node, PodSpec};
+use api::view::{Node, Pod, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::{adoption, pod};
+use crate::adoption;
 use backoff::Backoffs;
 use history::History;
 
@@ -132,7 +132,7 @@ impl<'a> Fleet<'a> {
     fn of(set: &'a Value, nodes: &[&'a Value], pods: &[&'a Value], hash: &'a str) -> Self {
         let mut by_node: BTreeMap<&str, Vec<&'a Value>> = BTreeMap::new();
         // A terminated pod that is being deleted counts as deleted.
-        for pod in pods.iter().filter(|pod| !(pod::is_terminal(pod) && Meta::of(pod).is_deleting())) {
+        for pod in pods.iter().filter(|pod| !(Pod(pod).is_terminal() && Meta::of(pod).is_deleting())) {
             by_node.entry(make::target(pod)).or_default().push(pod);
         }
         let spec = make::spec(set);
@@ -144,12 +144,12 @@ impl<'a> Fleet<'a> {
                 let mut pods = by_node.remove(name).unwrap_or_default();
                 pods.sort_by_cached_key(|pod| {
                     let meta = Meta::of(pod);
-                    (pod::node(pod).is_empty(), meta.creation_timestamp(), meta.name().to_owned())
+                    (Pod(pod).node_name().is_empty(), meta.creation_timestamp(), meta.name().to_owned())
                 });
                 NodeState { name, should_run, may_stay, pods }
             })
             .collect();
-        let lost = by_node.into_values().flatten().filter(|pod| pod::node(pod).is_empty()).collect();
+        let lost = by_node.into_values().flatten().filter(|pod| Pod(pod).node_name().is_empty()).collect();
         Self { set, hash, nodes, lost, pods: pods.to_vec() }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Fleet<'a> {
         let backing_off = backoffs.until(node_state.name, now);
         let (mut waits, mut replaces) = (false, false);
         for pod in node_state.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()) {
-            match pod::phase(pod) {
+            match Pod(pod).phase() {
                 "Failed" => match backing_off {
                     Some(until) => {
                         plan.wake(until);
@@ -230,7 +230,7 @@ impl<'a> Fleet<'a> {
         let (new, old): (Vec<&Value>, Vec<&Value>) = running.iter().copied().partition(|pod| self.has_hash(pod));
         let mut surplus: Vec<&Value> = new.iter().skip(1).chain(old.iter().skip(1)).copied().collect();
         if let (Some(new), Some(old)) = (new.first(), old.first())
-            && (!pod::is_ready(old) || self.is_available(new, now))
+            && (!Pod(old).is_ready() || self.is_available(new, now))
         {
             surplus.push(old);
         }
@@ -254,12 +254,12 @@ impl<'a> Fleet<'a> {
 
     fn available_at(&self, pod: &Value) -> Option<Time> {
         let seconds = self.set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
-        pod::available_at(pod, seconds)
+        Pod(pod).available_at(seconds)
     }
 
     fn finished_pod_event(&self, pod: &Value, node: &str) -> Action {
         let meta = Meta::of(pod);
-        let (kind, reason, how, what) = match pod::phase(pod) {
+        let (kind, reason, how, what) = match Pod(pod).phase() {
             "Failed" => (EventType::Warning, "FailedDaemonPod", "failed", "kill"),
             _ => (EventType::Normal, "SucceededDaemonPod", "succeeded", "delete"),
         };

@@ -1,11 +1,11 @@
 //! Device taint eviction: deletes pods that do not, or no longer, tolerate a NoExecute taint of their DRA devices.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value};
 use controller::{Cache, Controller, Plan};
 
-use crate::pod;
 use crate::read::{list, text};
 use crate::resource_claim::{CLAIMS, names_of};
 use crate::taint_eviction::{EvictionMessages, TolerationPeriod, evict, tolerated};
@@ -49,7 +49,8 @@ impl Controller for DeviceTaintEviction {
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod = cache.get("pods", key).filter(|found| !pod::node(found).is_empty() && pod::is_active(found))?;
+        let pod =
+            cache.get("pods", key).filter(|found| !Pod(found).node_name().is_empty() && Pod(found).is_active())?;
         let mut found = Vec::new();
         for name in names_of(pod) {
             let Some(claim) = cache.get(CLAIMS, &Key::new(key.namespace.clone(), name)) else { continue };

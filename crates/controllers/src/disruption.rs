@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::view::Pod;
 use apimachinery::labels::Selector;
 use apimachinery::meta::{Meta, OwnerReference};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Object, Value, value};
 use controller::{Action, Cache, Controller, EventType, Plan, Regarding, ServerQuery, kinds};
 
-use crate::{condition, int_or_percent, pod, scale_target};
+use crate::{condition, int_or_percent, scale_target};
 
 /// Time after which a pod whose eviction was granted, but that was not deleted, counts as healthy again.
 const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
@@ -87,7 +88,7 @@ impl Controller for Disruption {
             Err(cause) => return failed(budget, &cause, now),
         };
         let is_healthy = |pod: &&&Value| {
-            !Meta::of(pod).is_deleting() && !disrupted.contains_key(Meta::of(pod).name()) && pod::is_ready(pod)
+            !Meta::of(pod).is_deleting() && !disrupted.contains_key(Meta::of(pod).name()) && Pod(pod).is_ready()
         };
         let healthy = i64::try_from(pods.iter().filter(is_healthy).count()).unwrap_or(i64::MAX);
         // A budget without pods allows no disruption: pods may be created before the next reconciliation.

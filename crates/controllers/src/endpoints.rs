@@ -2,13 +2,14 @@
 
 pub mod subsets;
 
+use api::view::Pod;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text, texts};
-use crate::{pod, service};
+use crate::service;
 
 use subsets::{ADDRESSES_MAX, Subset};
 
@@ -84,7 +85,7 @@ fn subsets(service: &Value, pods: &[&Value]) -> Vec<Subset> {
     for pod in pods.iter().copied().filter(|pod| service::is_published(pod, unready_too)) {
         let Some(address) = service::addresses(pod, family).next() else { continue };
         let entry = address_of(service, pod, address);
-        let ready = unready_too || pod::is_ready(pod);
+        let ready = unready_too || Pod(pod).is_ready();
         if ports.is_empty() && service::is_headless(service) {
             found.push(Subset::single(entry, None, ready));
             continue;
@@ -101,8 +102,8 @@ fn subsets(service: &Value, pods: &[&Value]) -> Vec<Subset> {
 fn address_of(service: &Value, pod: &Value, address: &str) -> Value {
     let mut entry = Object::new();
     entry.insert("ip", address);
-    if !pod::node(pod).is_empty() {
-        entry.insert("nodeName", pod::node(pod));
+    if !Pod(pod).node_name().is_empty() {
+        entry.insert("nodeName", Pod(pod).node_name());
     }
     entry.insert("targetRef", service::target(pod));
     if let Some(hostname) = service::hostname(pod, service) {

@@ -2,6 +2,7 @@
 
 mod hints;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
@@ -9,7 +10,7 @@ use controller::{Cache, Controller, Plan};
 
 use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY, SERVICE_NAME};
 use crate::read::{list, text, texts};
-use crate::{adoption, pod, service};
+use crate::{adoption, service};
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -60,7 +61,7 @@ impl Controller for EndpointSlice {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let service = cache.get("services", key).filter(|service| service::has_selector(service))?;
         let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
-        let with_node = pods.map(|pod| (pod, cache.get("nodes", &Key::cluster(pod::node(pod)))));
+        let with_node = pods.map(|pod| (pod, cache.get("nodes", &Key::cluster(Pod(pod).node_name()))));
         let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
             let meta = Meta::of(slice);
             meta.label(SERVICE_NAME) == Some(&key.name)
@@ -128,7 +129,7 @@ fn groups(service: &Value, pods: &[(&Value, Option<&Value>)], family: &str) -> G
     let mut groups = Groups::new();
     for (pod, node) in pods {
         // A pod whose node was deleted will be deleted. It is published only with publishNotReadyAddresses.
-        if node.is_none() && !pod::node(pod).is_empty() && !service::publishes_unready(service) {
+        if node.is_none() && !Pod(pod).node_name().is_empty() && !service::publishes_unready(service) {
             continue;
         }
         let addresses: Vec<Value> = service::addresses(pod, family).map(Value::from).collect();
@@ -160,15 +161,15 @@ fn ports(service: &Value, pod: &Value) -> Vec<Value> {
 }
 
 fn endpoint(service: &Value, pod: &Value, node: Option<&Value>, addresses: Vec<Value>) -> Value {
-    let (serving, terminating) = (pod::is_ready(pod), Meta::of(pod).is_deleting());
+    let (serving, terminating) = (Pod(pod).is_ready(), Meta::of(pod).is_deleting());
     // Consumers that read only `ready` must not use terminating endpoints.
     let ready = service::publishes_unready(service) || (serving && !terminating);
     let mut endpoint = Object::new();
     endpoint.insert("addresses", addresses);
     endpoint.insert("conditions", value!({"ready": ready, "serving": serving, "terminating": terminating}));
     endpoint.insert("targetRef", service::target(pod));
-    if !pod::node(pod).is_empty() {
-        endpoint.insert("nodeName", pod::node(pod));
+    if !Pod(pod).node_name().is_empty() {
+        endpoint.insert("nodeName", Pod(pod).node_name());
     }
     if let Some(zone) = node.and_then(|node| Meta::of(node).label(ZONE)).filter(|zone| !zone.is_empty()) {
         endpoint.insert("zone", zone);

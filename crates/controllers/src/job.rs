@@ -17,12 +17,13 @@ mod make;
 mod policy;
 mod status;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
-use crate::{adoption, condition, pod};
+use crate::{adoption, condition};
 use counts::PodCounts;
 use finish::Finish;
 
@@ -178,7 +179,7 @@ fn has_finalizer(pod: &Value) -> bool {
 
 /// Whether a pod failed, or is being deleted and may be replaced before it terminates.
 fn is_failed(job: &Value, pod: &Value) -> bool {
-    match pod::phase(pod) {
+    match Pod(pod).phase() {
         "Failed" => true,
         "Succeeded" => false,
         _ => Meta::of(pod).is_deleting() && !replaces_only_failed(job),

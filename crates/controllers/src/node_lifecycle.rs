@@ -3,14 +3,15 @@
 mod taints;
 mod zones;
 
+use api::view::{Pod, condition_status};
 use apimachinery::collection::Entry;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
+use crate::condition;
 use crate::read::{list, text};
-use crate::{condition, pod};
 
 pub use zones::Rates;
 
@@ -58,8 +59,8 @@ impl Controller for NodeLifecycle {
         match kind {
             "nodes" => keys.push(Key::of(object)),
             // Only ready pods matter here: they must become not ready with their node.
-            "pods" if pod::is_ready(object) => {
-                let key = Key::cluster(pod::node(object));
+            "pods" if Pod(object).is_ready() => {
+                let key = Key::cluster(Pod(object).node_name());
                 keys.extend(cache.get("nodes", &key).filter(|node| ready(node) != "True").map(|_| key));
             }
             "leases.coordination.k8s.io" if meta.namespace() == LEASES => keys.push(Key::cluster(meta.name())),
@@ -106,7 +107,7 @@ impl Controller for NodeLifecycle {
             plan.wake(silent_at);
         }
         if ready != "True" {
-            plan.actions.extend(observed.pods.iter().filter(|pod| pod::is_ready(pod)).map(|pod| not_ready(pod, now)));
+            plan.actions.extend(observed.pods.iter().filter(|pod| Pod(pod).is_ready()).map(|pod| not_ready(pod, now)));
         }
         let zone = zones::evaluate(node, &observed.all, &observed.config.rates, now);
         if let Some(time) = zone.wake_at {
@@ -119,7 +120,7 @@ impl Controller for NodeLifecycle {
 
 /// Returns the status of the Ready condition; `Unknown` if the node never reported it.
 fn ready(node: &Value) -> &str {
-    condition::find(node, "Ready").and_then(|it| it.str_at(&["status"])).unwrap_or("Unknown")
+    condition_status(node, "Ready").unwrap_or("Unknown")
 }
 
 /// Returns the time at which the node becomes Unknown without a further heartbeat.

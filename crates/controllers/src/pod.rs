@@ -1,45 +1,14 @@
-//! Pod facts used by controllers: active, terminated, ready, available, and the order of deletion.
+//! Pods of controllers: termination time, creation from a template, and the order of deletion.
 
 use std::cmp::Reverse;
 
+use api::view::{Pod, condition};
 use apimachinery::meta::Meta;
-use apimachinery::time::{Duration, Time};
+use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
-
-use crate::condition;
 
 /// Annotation with the cost of deleting a pod; cheaper pods are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-
-/// Whether a pod has not terminated and is not being deleted.
-pub fn is_active(pod: &Value) -> bool {
-    !is_terminal(pod) && !Meta::of(pod).is_deleting()
-}
-
-/// Whether the phase is Succeeded or Failed.
-pub fn is_terminal(pod: &Value) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
-}
-
-/// Whether a pod is being deleted and has not terminated.
-pub fn is_terminating(pod: &Value) -> bool {
-    !is_terminal(pod) && Meta::of(pod).is_deleting()
-}
-
-/// Returns the phase, empty if unset.
-pub fn phase(pod: &Value) -> &str {
-    pod.str_at(&["status", "phase"]).unwrap_or_default()
-}
-
-/// Returns the node name, empty if the pod is not bound.
-pub fn node(pod: &Value) -> &str {
-    pod.str_at(&["spec", "nodeName"]).unwrap_or_default()
-}
-
-/// Whether the Ready condition is True.
-pub fn is_ready(pod: &Value) -> bool {
-    ready(pod).is_some()
-}
 
 /// Returns the termination time: that of the last container, or else the last transition of the Ready condition.
 pub fn finish_time(pod: &Value) -> Option<Time> {
@@ -47,23 +16,9 @@ pub fn finish_time(pod: &Value) -> Option<Time> {
     let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));
     let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
     let last = statuses.filter_map(|status| time(status.str_at(&["state", "terminated", "finishedAt"]))).max();
-    last.or_else(|| time(ready_condition(pod).and_then(|ready| ready.str_at(&["lastTransitionTime"]))))
+    last.or_else(|| time(condition(pod, "Ready").and_then(|ready| ready.str_at(&["lastTransitionTime"]))))
         .or_else(|| Meta::of(pod).deletion_timestamp())
         .or_else(|| Meta::of(pod).creation_timestamp())
-}
-
-/// Returns the time at which a ready pod became ready.
-pub fn ready_since(pod: &Value) -> Option<Time> {
-    Time::parse(ready(pod)?.str_at(&["lastTransitionTime"])?).ok()
-}
-
-/// Returns the time at which a ready pod becomes available; `None` if it is not ready.
-pub fn available_at(pod: &Value, min_ready_seconds: i64) -> Option<Time> {
-    if min_ready_seconds <= 0 {
-        // Without minReadySeconds a ready pod is available immediately.
-        return is_ready(pod).then_some(Time::from_unix(0, 0));
-    }
-    Some(ready_since(pod)?.plus(Duration::from_seconds(min_ready_seconds)))
 }
 
 /// Returns a pod from a workload's template, with name and owner, not bound to a node.
@@ -92,7 +47,7 @@ pub fn from_template(template: &Value, namespace: &str, name: &str, prefix: &str
 // DEVIATION: of pods with similar ready times the one with more restarts is deleted first; upstream compares UIDs
 // before that, which is not a total order.
 pub fn deletion_key(pod: &Value, rank: usize, now: Time) -> impl Ord + use<'_> {
-    let started = match phase(pod) {
+    let started = match Pod(pod).phase() {
         "Unknown" => 1,
         "Running" => 2,
         // Pending. Upstream's table has no other phases, and missing entries count as zero.
@@ -101,10 +56,10 @@ pub fn deletion_key(pod: &Value, rank: usize, now: Time) -> impl Ord + use<'_> {
     let age = |since: Option<Time>| {
         since.map(|time| u64::try_from(now.since(time).nanos()).ok().filter(|nanos| *nanos > 0).map(u64::ilog2))
     };
-    let ready_for = if is_ready(pod) { age(ready_since(pod)) } else { None };
+    let ready_for = if Pod(pod).is_ready() { age(Pod(pod).ready_since()) } else { None };
     let meta = Meta::of(pod);
     (
-        (!node(pod).is_empty(), started, is_ready(pod), deletion_cost(pod), Reverse(rank), ready_for),
+        (!Pod(pod).node_name().is_empty(), started, Pod(pod).is_ready(), deletion_cost(pod), Reverse(rank), ready_for),
         (Reverse(restarts(pod)), age(meta.creation_timestamp()), meta.uid(), meta.name()),
     )
 }
@@ -116,15 +71,6 @@ fn deletion_cost(pod: &Value) -> i32 {
 fn restarts(pod: &Value) -> i64 {
     let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
     statuses.iter().filter_map(|status| status.get("restartCount")?.as_int()).max().unwrap_or(0)
-}
-
-fn ready_condition(pod: &Value) -> Option<&Value> {
-    condition::find(pod, "Ready")
-}
-
-/// Returns the Ready condition if it is True.
-fn ready(pod: &Value) -> Option<&Value> {
-    ready_condition(pod).filter(|condition| condition.str_at(&["status"]) == Some("True"))
 }
 
 #[cfg(test)]
@@ -169,12 +115,5 @@ mod tests {
         // 9 and 10 seconds have the same binary logarithm: restarts decide, then the UID.
         check("b n Running 10 0 1", "a n Running 9 0 0", (0, 0));
         check("a n Running 10 0 0", "b n Running 9 0 0", (0, 0));
-    }
-
-    #[test]
-    fn a_pod_is_available_when_it_has_been_ready_for_long_enough() {
-        assert_eq!(available_at(&pod("a n Running 9 0 0"), 30), Some(Time::from_unix(100_021, 0)));
-        assert!(available_at(&pod("a n Running 9 0 0"), 0).unwrap() <= NOW);
-        assert_eq!(available_at(&pod("a n Running - 0 0"), 0), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Pod garbage collector: deletes orphaned, unscheduled terminating, and surplus terminated pods.
 
+use api::view::{Node, Pod, condition_status};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
-use crate::{condition, pod};
+use crate::condition;
 
 /// Delay before a pod of a missing node is deleted, because the node cache may be older than the pod.
 const QUARANTINE: Duration = Duration::from_seconds(40);
@@ -54,19 +55,19 @@ impl Controller for PodGc {
         }
         // Only pods that are being deleted or whose node does not exist are relevant. Other pods are triggered by the
         // deletion of their node.
-        let node = pod::node(object);
+        let node = Pod(object).node_name();
         let lost = !node.is_empty() && cache.get("nodes", &Key::cluster(node)).is_none();
         if lost || Meta::of(object).is_deleting() {
             keys.push(Key::of(object));
         }
-        if pod::is_terminal(object) {
+        if Pod(object).is_terminal() {
             keys.push(everything());
         }
     }
 
     /// Updates of a node matter only if its spec, which has the taints, or its Ready status changes.
     fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
-        let ready = |node| condition::find(node, "Ready").and_then(|have| have.str_at(&["status"]));
+        let ready = |node| condition_status(node, "Ready");
         kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
     }
 
@@ -74,17 +75,17 @@ impl Controller for PodGc {
         if *key == everything() {
             let max = cache.config::<Config>().copied().unwrap_or_default().terminated_pods_max;
             let pods = cache.of("pods").iter().map(|entry| &entry.value);
-            let terminated_pods = pods.filter(|pod| pod::is_terminal(pod) && !Meta::of(pod).is_deleting());
+            let terminated_pods = pods.filter(|pod| Pod(pod).is_terminal() && !Meta::of(pod).is_deleting());
             return Some(Observation::Terminated { pods: terminated_pods.collect(), max });
         }
         let pod = cache.get("pods", key)?;
-        Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
+        Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(Pod(pod).node_name())) })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
         match observed {
             Observation::Terminated { pods, max } => beyond(pods, *max),
-            Observation::Pod { pod, .. } if pod::node(pod).is_empty() => going_nowhere(pod),
+            Observation::Pod { pod, .. } if Pod(pod).node_name().is_empty() => going_nowhere(pod),
             Observation::Pod { pod, node: None } => without_node(pod, now),
             Observation::Pod { pod, node: Some(node) } => out_of_service(pod, node),
         }
@@ -122,15 +123,13 @@ fn without_node(pod: &Value, now: Time) -> Plan {
 
 /// Deletes a terminating pod of a node with the out-of-service taint, because its kubelet does not run.
 fn out_of_service(pod: &Value, node: &Value) -> Plan {
-    let taints = node.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
-    let off = taints.iter().any(|taint| taint.str_at(&["key"]) == Some("node.kubernetes.io/out-of-service"));
-    let ready = condition::find(node, "Ready").is_some_and(|have| have.str_at(&["status"]) == Some("True"));
-    if off && !ready && Meta::of(pod).is_deleting() { Plan::of(at_once(pod)) } else { Plan::default() }
+    let off = Node(node).taints().any(|taint| taint.key == "node.kubernetes.io/out-of-service");
+    if off && !Node(node).is_ready() && Meta::of(pod).is_deleting() { Plan::of(at_once(pod)) } else { Plan::default() }
 }
 
 /// Sets the DisruptionTarget condition first, so that controllers can evaluate the failure, then deletes the pod.
 fn marked_and_deleted(pod: &Value, message: &str, now: Time) -> Plan {
-    if pod::is_terminal(pod) || condition::find(pod, "DisruptionTarget").is_some() {
+    if Pod(pod).is_terminal() || condition::find(pod, "DisruptionTarget").is_some() {
         return Plan::of(at_once(pod));
     }
     let mark = value!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message,

@@ -1,12 +1,13 @@
 //! PersistentVolumeClaim protection: keeps a deleted claim while a pod uses it.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Cache, Controller, Plan, kinds};
 
+use crate::finalizer;
 use crate::read::{list, text};
-use crate::{finalizer, pod};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
@@ -67,7 +68,7 @@ fn uses(pod: &Value, claim: &Value) -> bool {
         }
         volume.str_at(&["persistentVolumeClaim", "claimName"]) == Some(meta.name())
     };
-    !pod::node(pod).is_empty() && list(pod, &["spec", "volumes"]).iter().any(uses_it)
+    !Pod(pod).node_name().is_empty() && list(pod, &["spec", "volumes"]).iter().any(uses_it)
 }
 
 #[cfg(test)]

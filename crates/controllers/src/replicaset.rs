@@ -5,6 +5,7 @@ mod status;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Resource, Value};
@@ -119,7 +120,7 @@ fn scale(observed: &Observation<'_>, owned: &[&Value], now: Time) -> Vec<Action>
     if Meta::of(set).is_deleting() {
         return Vec::new();
     }
-    let active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
+    let active: Vec<&Value> = owned.iter().copied().filter(|pod| Pod(pod).is_active()).collect();
     let desired = usize::try_from(replicas(set)).unwrap_or(0);
     if active.len() < desired {
         let missing = (desired - active.len()).min(BURST_MAX);
@@ -135,10 +136,10 @@ fn least_useful<'a>(active: &[&'a Value], kin: &[&'a Value], count: usize, now: 
         return Vec::new();
     }
     let mut on_node: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in kin.iter().filter(|pod| pod::is_active(pod) && !pod::node(pod).is_empty()) {
-        *on_node.entry(pod::node(pod)).or_default() += 1;
+    for pod in kin.iter().filter(|pod| Pod(pod).is_active() && !Pod(pod).node_name().is_empty()) {
+        *on_node.entry(Pod(pod).node_name()).or_default() += 1;
     }
-    let rank = |pod: &Value| on_node.get(pod::node(pod)).copied().unwrap_or(0);
+    let rank = |pod: &Value| on_node.get(Pod(pod).node_name()).copied().unwrap_or(0);
     let mut ranked: Vec<(&Value, usize)> = active.iter().map(|pod| (*pod, rank(pod))).collect();
     ranked.sort_by_cached_key(|&(pod, rank)| pod::deletion_key(pod, rank, now));
     ranked.into_iter().take(count).map(|(pod, _)| pod).collect()

@@ -5,6 +5,7 @@
 mod claim;
 mod pod;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
@@ -110,7 +111,7 @@ impl Controller for ResourceClaim {
 
 /// Whether a pod needs none of its claims any more: terminated, or deleted before it was bound.
 pub(crate) fn is_done(pod: &Value) -> bool {
-    crate::pod::is_terminal(pod) || Meta::of(pod).is_deleting() && crate::pod::node(pod).is_empty()
+    Pod(pod).is_terminal() || Meta::of(pod).is_deleting() && Pod(pod).node_name().is_empty()
 }
 
 /// Returns the names of all claims that a pod uses.

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::Cache;
 
-use crate::pod;
 use crate::read::{is_true, list, text, texts};
 
 /// The label of Endpoints and EndpointSlices of headless Services.
@@ -71,7 +71,7 @@ pub(crate) fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item =
 /// Whether a pod is published as an endpoint.
 pub(crate) fn is_published(pod: &Value, terminating_too: bool) -> bool {
     let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
-    !pod::is_terminal(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
+    !Pod(pod).is_terminal() && has_address && (terminating_too || !Meta::of(pod).is_deleting())
 }
 
 /// Returns the pod's hostname if its subdomain is the Service.
@@ -122,6 +122,6 @@ pub(crate) fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
 // DEVIATION: the trigger time is that of the newest change; upstream tracks changes in memory and uses the oldest since
 // its last sync.
 pub(crate) fn changed_at(service: &Value, pods: &[&Value]) -> Option<Time> {
-    let of_pods = pods.iter().filter_map(|pod| pod::ready_since(pod));
+    let of_pods = pods.iter().filter_map(|pod| Pod(pod).ready_since());
     of_pods.chain(Meta::of(service).creation_timestamp()).max()
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use api::view::Node;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
@@ -281,9 +282,8 @@ fn kubelet_port(node: &Value) -> Option<i64> {
 }
 
 fn takes_traffic(node: &Value) -> bool {
-    let conditions = list(node, &["status", "conditions"]).iter();
-    let ready = conditions.filter(|one| text(one, &["type"]) == "Ready").any(|one| text(one, &["status"]) == "True");
-    ready && Meta::of(node).label(EXCLUDED).is_none() && !Meta::of(node).is_deleting()
+    let meta = Meta::of(node);
+    Node(node).is_ready() && meta.label(EXCLUDED).is_none() && !meta.is_deleting()
 }
 
 fn set(service: &Value, addresses: &[IpAddr]) -> Action {

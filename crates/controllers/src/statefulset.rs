@@ -12,12 +12,13 @@ mod ordinal;
 mod revisions;
 mod status;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value};
 use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, kinds};
 
-use crate::{adoption, int_or_percent, pod};
+use crate::{adoption, int_or_percent};
 use ordinal::{Slot, ordinal};
 use revisions::Revisions;
 
@@ -164,7 +165,7 @@ impl<'a> Slots<'a> {
             }
             return plan;
         };
-        if pod::is_terminal(have) {
+        if Pod(have).is_terminal() {
             let mut plan = Plan::waiting(format!("{name} terminated and is being replaced"));
             if !Meta::of(have).is_deleting() {
                 plan.actions = vec![self.replaces(have), self.delete(have)];
@@ -172,7 +173,7 @@ impl<'a> Slots<'a> {
             return plan;
         }
         let mut plan = Plan::default();
-        if pod::phase(have) == "Pending" {
+        if Pod(have).phase() == "Pending" {
             plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
         }
         if let Some(reason) = self.not_available(have, now) {
@@ -191,7 +192,7 @@ impl<'a> Slots<'a> {
         if !is_running_and_ready(have) {
             return Some("is not ready");
         }
-        let available = pod::available_at(have, min_ready_seconds(self.set));
+        let available = Pod(have).available_at(min_ready_seconds(self.set));
         (available.is_none_or(|at| at > now)).then_some("has not been ready for minReadySeconds")
     }
 
@@ -290,7 +291,7 @@ impl<'a> Slots<'a> {
 
     fn replaces(&self, finished_pod: &Value) -> Action {
         let (namespace, name) = (Meta::of(self.set).namespace(), Meta::of(self.set).name());
-        let (kind, reason, outcome) = match pod::phase(finished_pod) {
+        let (kind, reason, outcome) = match Pod(finished_pod).phase() {
             "Failed" => (EventType::Warning, "RecreatingFailedPod", "failed"),
             _ => (EventType::Normal, "RecreatingTerminatedPod", "terminated"),
         };
@@ -301,7 +302,7 @@ impl<'a> Slots<'a> {
 }
 
 fn is_running_and_ready(pod: &Value) -> bool {
-    pod::phase(pod) == "Running" && pod::is_ready(pod)
+    Pod(pod).phase() == "Running" && Pod(pod).is_ready()
 }
 
 fn is_healthy(pod: &Value) -> bool {

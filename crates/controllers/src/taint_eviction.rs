@@ -1,13 +1,13 @@
 //! Taint eviction: deletes pods that do not tolerate a NoExecute taint of their node, or no longer tolerate it.
 
-use api::view::{Taint, Toleration};
+use api::view::{Pod, Taint, Toleration};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Value, value};
 use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
+use crate::condition;
 use crate::read::{list, text};
-use crate::{condition, pod};
 
 pub struct TaintEviction;
 
@@ -31,7 +31,7 @@ impl Controller for TaintEviction {
             }
             // A pod on a node without NoExecute taints is not triggered: the node's next taint triggers it.
             "pods" => {
-                let node = cache.get("nodes", &Key::cluster(pod::node(object)));
+                let node = cache.get("nodes", &Key::cluster(Pod(object).node_name()));
                 keys.extend(node.filter(|node| sends_away(node).next().is_some()).map(|_| Key::of(object)));
             }
             _ => {}
@@ -40,7 +40,7 @@ impl Controller for TaintEviction {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
         let pod = cache.get("pods", key)?;
-        Some(Observation { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod)))? })
+        Some(Observation { pod, node: cache.get("nodes", &Key::cluster(Pod(pod).node_name()))? })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {

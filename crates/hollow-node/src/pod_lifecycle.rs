@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use api::view::{Pod, has_condition};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
@@ -49,8 +50,7 @@ pub fn does(pod: &Value) -> LifecycleStep {
 /// Returns the next write for a pod on a hollow node, if any.
 pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<PodWrite> {
     let meta = Meta::of(pod);
-    let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-    let is_terminal = matches!(phase, "Succeeded" | "Failed");
+    let (phase, is_terminal) = (Pod(pod).phase(), Pod(pod).is_terminal());
     if meta.is_deleting() {
         // The holder of a finalizer needs the final status.
         let has_finalizers = meta.finalizers().next().is_some();
@@ -65,7 +65,8 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
     let is_current = match does {
         LifecycleStep::Exit(_) => is_terminal,
         LifecycleStep::Run | LifecycleStep::NotReady => {
-            is_terminal || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
+            is_terminal
+                || (phase == "Running" && Pod(pod).is_ready() == (does == LifecycleStep::Run && gates_are_open(pod)))
         }
     };
     (!is_current).then(|| PodWrite::Status(status(pod, does, host, address, now)))
@@ -82,19 +83,10 @@ fn read(text: &str) -> Option<LifecycleStep> {
     })
 }
 
-fn is_ready(pod: &Value) -> bool {
-    is_true(pod, "Ready")
-}
-
-fn is_true(pod: &Value, kind: &str) -> bool {
-    let conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    conditions.iter().any(|have| have.str_at(&["type"]) == Some(kind) && have.str_at(&["status"]) == Some("True"))
-}
-
 /// Whether all readiness gates are true.
 fn gates_are_open(pod: &Value) -> bool {
     let gates = pod.at(&["spec", "readinessGates"]).and_then(Value::as_array).unwrap_or_default();
-    gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| is_true(pod, kind)))
+    gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| has_condition(pod, kind)))
 }
 
 fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Value {
@@ -176,7 +168,8 @@ mod tests {
             pod = merge::apply(pod, value!({"status": status}));
             let state = &pod["status"]["containerStatuses"][0]["state"];
             let code = state.at(&["terminated", "exitCode"]).map(ToString::to_string);
-            let more = code.unwrap_or_else(|| if is_ready(&pod) { "ready".to_owned() } else { "unready".to_owned() });
+            let more =
+                code.unwrap_or_else(|| if Pod(&pod).is_ready() { "ready".to_owned() } else { "unready".to_owned() });
             writes.push(format!("{} {more}", pod["status"]["phase"].as_str().unwrap()));
             assert!(writes.len() < 5, "{writes:?}");
         }

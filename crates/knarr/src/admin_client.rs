@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use api::view::condition_status;
 use apimachinery::Value;
 use bytes::Bytes;
 use client::config::Kubeconfig;
@@ -43,9 +44,7 @@ pub(crate) async fn failed_checks(client: &Client) -> Result<Vec<String>> {
 
 /// Whether the node is ready; `None` if the condition is missing or unknown.
 pub(crate) fn is_ready(node: &Value) -> Option<bool> {
-    let conditions = node.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Ready"))?;
-    match ready.str_at(&["status"]) {
+    match condition_status(node, "Ready") {
         Some("True") => Some(true),
         Some("False") => Some(false),
         _ => None,

@@ -211,7 +211,7 @@ pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<(Candid
         let pod = candidate.pod;
         let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= 2_000_000_000;
         let frees = !is_of_disk(&short.signal) || candidate.used(resource) > 0;
-        frees && !critical && !pod.is_static() && !pod.is_mirror() && !pod.is_terminal() && !pod.meta().is_deleting()
+        frees && !critical && !pod.is_static() && !pod.is_mirror() && pod.is_active()
     };
     let ranked = candidates.iter().filter(evictable).map(|candidate| (*candidate, Rank::of(resource, candidate)));
     ranked.min_by_key(|(_, rank)| *rank)

@@ -123,7 +123,7 @@ impl Housekeeping {
     /// Returns the pods that may still use resources.
     fn active(&self) -> Vec<Arc<Value>> {
         let mut pods = self.known.all();
-        pods.retain(|pod| !Pod(pod).is_terminal() && !Pod(pod).meta().is_deleting());
+        pods.retain(|pod| Pod(pod).is_active());
         pods
     }
 }

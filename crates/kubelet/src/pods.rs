@@ -246,7 +246,7 @@ impl Pods {
         };
         let mut end = self.check_admission(&pod);
         let allocation = Allocation::of(Pod(&pod));
-        if given.is_none() && end.is_none() && !allocation.is_empty() && is_active(&pod) {
+        if given.is_none() && end.is_none() && !allocation.is_empty() && Pod(&pod).is_active() {
             let written = resize::write(&self.context.volumes.pod_dir(uid), &allocation);
             end = written.err().map(|error| self.reject(&pod, error.into()));
         }
@@ -283,12 +283,13 @@ impl Pods {
             return (Arc::clone(pod), None);
         }
         let as_given = Arc::new(given.in_force(pod));
-        if !is_active(pod) {
+        if !Pod(pod).is_active() {
             return (as_given, None);
         }
         let mut others = self.active_pods(Pod(pod).uid());
         // At kubelet start some pods have no worker yet.
-        let unheard = desired_pods.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && is_active(other));
+        let unheard =
+            desired_pods.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && Pod(other).is_active());
         others.extend(unheard.filter(|(uid, _)| *uid != Pod(pod).uid()).map(|(_, other)| Arc::clone(other)));
         let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
         let exclusive_cpus = self.context.config.exclusive_cpus;
@@ -321,7 +322,7 @@ impl Pods {
 
     /// Runs admission for a new pod. Returns the cause and grace period if the pod is rejected.
     fn check_admission(&self, pod: &Value) -> Option<(Cause, i64)> {
-        if Pod(pod).is_static() || !is_active(pod) {
+        if Pod(pod).is_static() || !Pod(pod).is_active() {
             return None;
         }
         let node = self.feeds.node.snapshot();
@@ -446,11 +447,6 @@ impl Pods {
             self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid).in_current_span());
         }
     }
-}
-
-/// Whether a pod should run.
-fn is_active(pod: &Value) -> bool {
-    !Pod(pod).is_terminal() && !Pod(pod).meta().is_deleting()
 }
 
 /// Undoes everything that was done for a deleted pod. Retries, since its drivers may not be registered yet.

@@ -171,7 +171,7 @@ impl Pod {
             priority: spec.get("priority").and_then(Value::as_int).map_or(0, clamp),
             never_preempts: spec.str_at(&["preemptionPolicy"]) == Some("Never"),
             preempted: meta.is_deleting() && disrupted_by_scheduler(status),
-            finished: matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed")),
+            finished: view::Pod(object).is_terminal(),
             started_seconds: status
                 .str_at(&["startTime"])
                 .and_then(|text| Time::parse(text).ok())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::view::{Node, PodSpec};
+use api::view::{Node, Pod, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Value, value};
@@ -12,7 +12,6 @@ use controller::object_graph::GlobalController;
 use controller::{Action, Cache, Configs, Controller, Plan, kinds};
 use controller_runtime::{Caches, Driver, Member};
 use controllers::registry::{self, Row, Visitor};
-use controllers::pod;
 use tokio::task::JoinSet;
 
 /// Runs all controllers and the [`Binder`] until the returned value is dropped.
@@ -81,13 +80,13 @@ impl Controller for Binder {
     const WRITES: &'static [&'static str] = &["pods/binding"];
 
     fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "pods" && pod::node(object).is_empty() {
+        if kind == "pods" && Pod(object).node_name().is_empty() {
             keys.push(Key::of(object));
         }
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod = cache.get("pods", key).filter(|found| pod::node(found).is_empty() && pod::is_active(found))?;
+        let pod = cache.get("pods", key).filter(|found| Pod(found).node_name().is_empty() && Pod(found).is_active())?;
         let count = |node: &Value| cache.on_node("pods", Meta::of(node).name()).count();
         let nodes = cache.of("nodes").iter().map(|entry| (count(&entry.value), &entry.value)).collect();
         Some(Observation { pod, nodes })

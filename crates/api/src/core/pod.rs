@@ -15,6 +15,7 @@ use super::pod_spec::{self, Owner};
 use crate::kind::{
     Connect, Context, Kind, Rules, Selectable, Subresource, SubresourceAction, UpdateChecks, Verb, names,
 };
+use crate::view;
 
 pub fn kind() -> Kind {
     Kind {
@@ -86,10 +87,9 @@ impl Rules for Pod {
 
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let own = || object.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int);
-        let phase = object.str_at(&["status", "phase"]).unwrap_or_default();
-        let bound = object.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
-        let period =
-            if bound && !matches!(phase, "Failed" | "Succeeded") { requested.or_else(own).unwrap_or(0) } else { 0 };
+        let pod = view::Pod(object);
+        let runs = !pod.node_name().is_empty() && !pod.is_terminal();
+        let period = if runs { requested.or_else(own).unwrap_or(0) } else { 0 };
         // A negative period becomes 1 second, the shortest graceful period.
         Some(if period < 0 { 1 } else { period })
     }

@@ -3,7 +3,7 @@
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 
-use super::Taint;
+use super::{Taint, has_condition};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a>(pub &'a Value);
@@ -20,5 +20,10 @@ impl<'a> Node<'a> {
     pub fn taints(self) -> impl Iterator<Item = Taint<'a>> {
         let taints = self.0.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
         taints.iter().map(Taint::of)
+    }
+
+    /// Whether the Ready condition is True.
+    pub fn is_ready(self) -> bool {
+        has_condition(self.0, "Ready")
     }
 }

@@ -99,16 +99,6 @@ impl<'a> Pod<'a> {
         self.meta().annotation(CONFIG_MIRROR).is_some()
     }
 
-    /// Returns the phase in the API server; empty if none.
-    pub fn phase(self) -> &'a str {
-        self.0.str_at(&["status", "phase"]).unwrap_or_default()
-    }
-
-    /// Whether the API server reports the pod as terminated.
-    pub fn is_terminal(self) -> bool {
-        matches!(self.phase(), "Succeeded" | "Failed")
-    }
-
     /// Returns a list of the spec; empty if absent.
     pub fn list(self, field: &str) -> &'a [Value] {
         self.pod_spec().list(field)

@@ -1,6 +1,6 @@
 //! DaemonSet pods: node affinity to one node, and the default tolerations of daemon pods.
 
-use api::view::{Taint, Toleration};
+use api::view::{Pod, Taint, Toleration};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Value, value};
 use controller::{Action, EventOnResult, Regarding, kinds};
@@ -48,8 +48,8 @@ pub(super) fn spec(set: &Value) -> Value {
 
 /// Returns the node of a pod: the bound one, or else the one of its affinity.
 pub(super) fn target(pod: &Value) -> &str {
-    if !pod::node(pod).is_empty() {
-        return pod::node(pod);
+    if !Pod(pod).node_name().is_empty() {
+        return Pod(pod).node_name();
     }
     let required =
         &["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];

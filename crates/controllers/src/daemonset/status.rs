@@ -1,12 +1,12 @@
 //! DaemonSet status, computed from its nodes and pods.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value};
 use controller::{Action, kinds};
 
 use super::Fleet;
-use crate::pod;
 
 /// The status update, and the next time at which a pod becomes available.
 pub(super) struct Status {
@@ -30,7 +30,7 @@ pub(super) fn of(fleet: &Fleet<'_>, now: Time) -> Status {
     status.insert("currentNumberScheduled", count(first.len()));
     status.insert("desiredNumberScheduled", count(desired));
     status.insert("numberMisscheduled", count(strays));
-    status.insert("numberReady", count(first.iter().filter(|pod| pod::is_ready(pod)).count()));
+    status.insert("numberReady", count(first.iter().filter(|pod| Pod(pod).is_ready()).count()));
     let counted = [
         ("observedGeneration", Meta::of(set).generation()),
         ("updatedNumberScheduled", count(first.iter().filter(|pod| fleet.is_updated(pod)).count())),

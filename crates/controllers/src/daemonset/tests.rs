@@ -1,3 +1,4 @@
+use api::view::Pod;
 use apimachinery::meta::MetaMut;
 use apimachinery::patch::merge;
 use apimachinery::time::Duration;
@@ -43,7 +44,7 @@ fn image(image: &str) -> Value {
 /// Binds each pod to its node and makes it run.
 fn nodes(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in cluster.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
+    for entry in cluster.of("pods").iter().filter(|entry| Pod(&entry.value).node_name().is_empty()) {
         let target = make::target(&entry.value).to_owned();
         if cluster.get(&kinds::NODES, &Key::cluster(target.as_str())).is_none() {
             continue;
@@ -66,7 +67,8 @@ fn nodes(cluster: &mut FakeCluster) -> bool {
 }
 
 fn render_pods(cluster: &FakeCluster) -> Vec<String> {
-    let show = |pod: &Value| format!("{} {}", pod::node(pod), pod["spec"]["containers"][0]["image"].as_str().unwrap());
+    let show =
+        |pod: &Value| format!("{} {}", Pod(pod).node_name(), pod["spec"]["containers"][0]["image"].as_str().unwrap());
     let mut all: Vec<String> = cluster.of("pods").iter().map(|entry| show(&entry.value)).collect();
     all.sort();
     all
@@ -109,6 +111,18 @@ fn every_eligible_node_has_one_pod() {
 }
 
 #[test]
+fn toleration_without_key_matches_taints_with_its_value() {
+    let template = value!({"spec": {"template": {"spec": {"tolerations": [{"operator": "Equal", "value": "v"}]}}}});
+    let mut cluster = new_cluster(merge::apply(set(), template), 1);
+    for (name, value) in [("n2", "v"), ("n3", "w")] {
+        let taint = value!({"key": "k", "value": value, "effect": "NoSchedule"});
+        cluster.add(&kinds::NODES, node(name, value!({"spec": {"taints": [taint]}})));
+    }
+    run_until_stable::<DaemonSet>(&mut cluster, nodes);
+    assert_eq!(render_pods(&cluster), ["n1 v1", "n2 v1"]);
+}
+
+#[test]
 fn daemon_pods_have_node_affinity_and_default_tolerations() {
     let mut set = set();
     MetaMut::of(&mut set).unwrap().set_annotation("deprecated.daemonset.template.generation", "7");
@@ -117,7 +131,7 @@ fn daemon_pods_have_node_affinity_and_default_tolerations() {
     let pods = cluster.of("pods");
     let pod = &pods.iter().next().unwrap().value;
     assert_eq!(make::target(pod), "n1");
-    assert_eq!(pod::node(pod), "", "the scheduler places it");
+    assert_eq!(Pod(pod).node_name(), "", "the scheduler places it");
     assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
     assert_eq!(Meta::of(pod).label("pod-template-generation"), Some("7"));
     let revisions = cluster.of("controllerrevisions.apps");
@@ -220,7 +234,7 @@ fn fail(cluster: &mut FakeCluster, failing: &[&str]) {
     let running: Vec<Key> = cluster
         .of("pods")
         .iter()
-        .filter(|entry| failing.contains(&pod::node(&entry.value)) && pod::phase(&entry.value) == "Running")
+        .filter(|entry| failing.contains(&Pod(&entry.value).node_name()) && Pod(&entry.value).phase() == "Running")
         .map(|entry| entry.key.clone())
         .collect();
     for key in running {

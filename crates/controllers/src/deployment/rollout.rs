@@ -1,12 +1,12 @@
 //! Deployment rollout: creates and scales up the new ReplicaSet, or scales down the old ones, within the bounds.
 
+use api::view::Pod;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use controller::Action;
 
 use super::sets::{Sets, max_unavailable};
 use super::{Observation, is_recreate, new_set, replicas};
-use crate::pod;
 
 /// The result of a step in addition to the scaled ReplicaSets.
 #[derive(Default)]
@@ -92,5 +92,5 @@ fn shrink_old(sets: &mut Sets<'_>) {
 fn old_pods_run(sets: &Sets<'_>, observed: &Observation<'_>) -> bool {
     let new = sets.new.as_ref().map(|new| new.meta().uid());
     let of_new = |pod: &Value| Meta::of(pod).controller().is_some_and(|owner| Some(owner.uid()) == new);
-    observed.pods.iter().any(|pod| !pod::is_terminal(pod) && !of_new(pod))
+    observed.pods.iter().any(|pod| !Pod(pod).is_terminal() && !of_new(pod))
 }

@@ -1,3 +1,4 @@
+use api::view::Pod;
 use apimachinery::{Resource, value};
 use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 use controller::{Rejection, decide};
@@ -103,9 +104,8 @@ fn a_deployment_creates_one_replicaset_and_becomes_available() {
 /// Asserts the rollout bounds, which hold at every step.
 fn within_bounds(fake_cluster: &FakeCluster, available_min: usize, total_max: usize) {
     let pods = fake_cluster.of("pods");
-    let alive = pods.iter().filter(|entry| crate::pod::is_active(&entry.value)).count();
-    let ready =
-        pods.iter().filter(|entry| crate::pod::is_active(&entry.value) && crate::pod::is_ready(&entry.value)).count();
+    let alive = pods.iter().filter(|entry| Pod(&entry.value).is_active()).count();
+    let ready = pods.iter().filter(|entry| Pod(&entry.value).is_active() && Pod(&entry.value).is_ready()).count();
     assert!(alive <= total_max, "{alive} pods");
     assert!(ready >= available_min, "{ready} ready");
 }
@@ -194,7 +194,7 @@ fn recreate_waits_until_old_pods_have_terminated() {
         let pods = fake_cluster.of("pods");
         let images: std::collections::BTreeSet<String> = pods
             .iter()
-            .filter(|entry| !crate::pod::is_terminal(&entry.value))
+            .filter(|entry| !Pod(&entry.value).is_terminal())
             .map(|entry| entry.value["spec"]["containers"][0]["image"].to_string())
             .collect();
         assert!(images.len() <= 1, "{images:?}");

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api::view::Node;
 use apimachinery::meta::Meta;
 use apimachinery::quantity::Quantity;
 use apimachinery::{Value, value};
 
-use crate::condition;
 use crate::endpoint_slices::Groups;
 use crate::read::{is_true, text};
 
@@ -110,12 +110,11 @@ fn set(endpoint: &mut Value, zone: &str) {
 fn shares(nodes: &[&Value]) -> Option<BTreeMap<String, f64>> {
     let mut processors: BTreeMap<String, f64> = BTreeMap::new();
     for node in nodes {
-        let ready = condition::find(node, "Ready").is_some_and(|it| it.str_at(&["status"]) == Some("True"));
         let control_plane = Meta::of(node).labels().is_some_and(|labels| {
             labels.contains_key("node-role.kubernetes.io/control-plane")
                 || labels.contains_key("node-role.kubernetes.io/master")
         });
-        if !ready || control_plane {
+        if !Node(node).is_ready() || control_plane {
             continue;
         }
         let zone = Meta::of(node).label(ZONE).filter(|zone| !zone.is_empty())?;

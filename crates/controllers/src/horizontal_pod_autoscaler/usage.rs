@@ -9,7 +9,7 @@ use apimachinery::quantity::Quantity;
 use apimachinery::time::{Duration, Time};
 
 use super::Config;
-use crate::{condition, pod};
+use crate::condition;
 
 /// The sample of one pod in milli-units, with its timestamp and window.
 #[derive(Clone, Copy, Debug)]
@@ -100,9 +100,9 @@ pub(super) fn group(
     let mut groups = Groups::default();
     for pod in pods {
         let name = Meta::of(pod).name().to_owned();
-        if Meta::of(pod).is_deleting() || pod::phase(pod) == "Failed" {
+        if Meta::of(pod).is_deleting() || Pod(pod).phase() == "Failed" {
             samples.remove(&name);
-        } else if pod::phase(pod) == "Pending" {
+        } else if Pod(pod).phase() == "Pending" {
             samples.remove(&name);
             groups.unready.push(name);
         } else if let Some(sample) = samples.get(&name) {
@@ -164,7 +164,7 @@ pub(super) fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: To
     if tolerances.is_near(ratio) && current != 0 {
         return current;
     }
-    let ready = pods.iter().filter(|pod| pod::phase(pod) == "Running" && pod::is_ready(pod)).count();
+    let ready = pods.iter().filter(|pod| Pod(pod).phase() == "Running" && Pod(pod).is_ready()).count();
     if current == 0 { ratio.ceil() as i64 } else { (ratio * ready as f64).ceil() as i64 }
 }
 

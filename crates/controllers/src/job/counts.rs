@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::{Object, Value};
 use controller::Action;
@@ -9,7 +10,6 @@ use controller::Action;
 use super::indexes::Indexes;
 use super::policy::{PodFailureAction, evaluate_failure};
 use super::{completions, has_finalizer, index_of, is_failed, is_indexed, limit_per_index, make, release};
-use crate::pod;
 
 /// The counts after this reconciliation.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl PodCounts {
                 return true;
             }
             let index = index_of(job, pod);
-            match pod::phase(pod) {
+            match Pod(pod).phase() {
                 "Succeeded" => is_indexed(job) && index.is_none_or(|index| done.has(index)),
                 _ => is_failed(job, pod) && (!counts(job, pod) || (is_indexed(job) && index.is_none())),
             }
@@ -93,7 +93,7 @@ impl PodCounts {
         let taken_over = owned.iter().any(|other| {
             index_of(job, other) == Some(index) && make::failures_before(other) > make::failures_before(pod)
         });
-        pod::phase(pod) != "Succeeded" && !taken_over && !self.done.has(index) && !self.given_up.has(index)
+        Pod(pod).phase() != "Succeeded" && !taken_over && !self.done.has(index) && !self.given_up.has(index)
     }
 
     fn add(&mut self, job: &Value, pod: &Value) {
@@ -102,7 +102,7 @@ impl PodCounts {
         if self.uncounted_succeeded.contains(uid) {
             return;
         }
-        if pod::phase(pod) == "Succeeded" && !self.uncounted_failed.contains(uid) {
+        if Pod(pod).phase() == "Succeeded" && !self.uncounted_failed.contains(uid) {
             match (is_indexed(job), index) {
                 (true, Some(index)) => self.done.insert(index),
                 (true, None) => {}

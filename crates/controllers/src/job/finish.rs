@@ -1,5 +1,6 @@
 //! Job completion and failure, with reason and message.
 
+use api::view::Pod;
 use apimachinery::Value;
 use apimachinery::time::{Duration, Time};
 
@@ -29,8 +30,8 @@ impl Finish {
     /// syncs a Job at most once per second, so it counts such pods too.
     pub(super) fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
         let is_new = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
-        let runs = owned.iter().any(|pod| pod::is_active(pod));
-        let last = owned.iter().filter(|pod| pod::is_terminal(pod)).filter_map(|pod| pod::finish_time(pod)).max();
+        let runs = owned.iter().any(|pod| Pod(pod).is_active());
+        let last = owned.iter().filter(|pod| Pod(pod).is_terminal()).filter_map(|pod| pod::finish_time(pod)).max();
         last.filter(|_| is_new && runs).map(|last| last.plus(SUCCESS_POLICY_DELAY))
     }
 
@@ -101,7 +102,7 @@ fn succeeded(job: &Value, owned: &[&Value], counts: &PodCounts) -> Option<Finish
     let total = counts.succeeded_total();
     let complete = match spec_number(job, "completions") {
         // Without completions any success completes the Job, after all running pods have terminated.
-        None => total > 0 && !owned.iter().any(|pod| pod::is_active(pod)),
+        None => total > 0 && !owned.iter().any(|pod| Pod(pod).is_active()),
         Some(required) => total >= required,
     };
     complete.then(|| success("CompletionsReached", "Reached expected number of succeeded pods".to_owned()))
@@ -117,7 +118,7 @@ fn restarts_exceed(job: &Value, owned: &[&Value], limit: i64) -> bool {
         let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
         statuses.filter_map(|status| status.get("restartCount")?.as_int()).sum()
     };
-    let alive = owned.iter().filter(|pod| matches!(pod::phase(pod), "Running" | "Pending"));
+    let alive = owned.iter().filter(|pod| matches!(Pod(pod).phase(), "Running" | "Pending"));
     let total: i64 = alive.map(|pod| restarts(pod)).sum();
     if limit == 0 { total > 0 } else { total >= limit }
 }

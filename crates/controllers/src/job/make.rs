@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::view::Pod;
 use apimachinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Value, value};
@@ -30,7 +31,7 @@ const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
 /// Creates or deletes pods until the desired number runs.
 pub(super) fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Time) -> Plan {
-    let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
+    let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| Pod(pod).is_active()).collect();
     active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
     // A surplus pod loses its finalizer first, so that it is not counted, and is deleted afterwards.
     let (tracked_pods, unwanted): (Vec<&Value>, Vec<&Value>) =
@@ -45,7 +46,7 @@ pub(super) fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Tim
     if is_suspended(job) {
         return plan;
     }
-    let going = owned.iter().filter(|pod| pod::is_terminating(pod)).count();
+    let going = owned.iter().filter(|pod| Pod(pod).is_terminating()).count();
     let going = if replaces_only_failed(job) { going } else { 0 };
     let missing = desired_active(job, &tracked_pods, counts).saturating_sub(tracked_pods.len() + going).min(BURST_MAX);
     if missing > 0 {
@@ -56,7 +57,7 @@ pub(super) fn manage(job: &Value, owned: &[&Value], counts: &PodCounts, now: Tim
 
 /// Deletes the running pods of a finished Job.
 pub(super) fn stop(job: &Value, owned: &[&Value]) -> Vec<Action> {
-    owned.iter().filter(|pod| pod::is_active(pod)).map(|pod| delete(job, pod)).collect()
+    owned.iter().filter(|pod| Pod(pod).is_active()).map(|pod| delete(job, pod)).collect()
 }
 
 /// Returns the number of failures of the index before this pod.
@@ -128,7 +129,7 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], counts: &PodCounts, mi
 
 /// Returns the indexes that need a pod, the lowest first: neither active, succeeded nor failed.
 fn pending<'a>(job: &Value, owned: &[&Value], counts: &'a PodCounts) -> impl Iterator<Item = u32> + use<'a> {
-    let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
+    let busy = |pod: &&&Value| Pod(pod).is_active() || (replaces_only_failed(job) && Pod(pod).is_terminating());
     let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
     (0..completions(job))
         .filter(move |index| !busy.contains(index) && !counts.done.has(*index) && !counts.given_up.has(*index))
@@ -143,8 +144,8 @@ fn last_failure<'a>(job: &Value, owned: &[&'a Value], index: u32) -> Option<&'a 
 /// Returns the failed pods that terminated after the last success.
 fn failures_since_success<'a>(job: &Value, owned: &[&'a Value]) -> Vec<&'a Value> {
     let success =
-        owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::finish_time(pod)).max();
-    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && evaluate_failure(job, pod) != PodFailureAction::Ignore;
+        owned.iter().filter(|pod| Pod(pod).phase() == "Succeeded").filter_map(|pod| pod::finish_time(pod)).max();
+    let counts = |pod: &&&Value| Pod(pod).phase() == "Failed" && evaluate_failure(job, pod) != PodFailureAction::Ignore;
     owned.iter().filter(counts).copied().filter(|pod| pod::finish_time(pod) > success).collect()
 }
 

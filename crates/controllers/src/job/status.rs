@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::view::Pod;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 use controller::{Action, EventType, Regarding, kinds};
@@ -9,7 +10,7 @@ use controller::{Action, EventType, Regarding, kinds};
 use super::counts::PodCounts;
 use super::finish::Finish;
 use super::{is_indexed, is_suspended, limit_per_index};
-use crate::{condition, pod};
+use crate::condition;
 
 /// Returns the status update and its events.
 pub(super) fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Option<Finish>, now: Time) -> Vec<Action> {
@@ -50,9 +51,10 @@ fn numbers(job: &Value, owned: &[&Value], counts: &PodCounts) -> Object {
     let count =
         |is: &dyn Fn(&Value) -> bool| i64::try_from(owned.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
     let mut status = Object::new();
-    status.insert("ready", count(&|pod| pod::is_active(pod) && pod::is_ready(pod)));
-    status.insert("terminating", count(&pod::is_terminating));
-    let counted = [("active", count(&pod::is_active)), ("succeeded", counts.succeeded), ("failed", counts.failed)];
+    status.insert("ready", count(&|pod| Pod(pod).is_active() && Pod(pod).is_ready()));
+    status.insert("terminating", count(&|pod| Pod(pod).is_terminating()));
+    let counted =
+        [("active", count(&|pod| Pod(pod).is_active())), ("succeeded", counts.succeeded), ("failed", counts.failed)];
     // Go omits zero fields, except the first two.
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
@@ -94,7 +96,7 @@ fn end(
         conditions.push(make(finish.interim()));
         return;
     }
-    let quiet = counts.is_all_counted() && !owned.iter().any(|pod| pod::is_active(pod) || pod::is_terminating(pod));
+    let quiet = counts.is_all_counted() && !owned.iter().any(|pod| Pod(pod).is_active() || Pod(pod).is_terminating());
     if !quiet {
         return;
     }

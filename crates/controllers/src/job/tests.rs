@@ -1,3 +1,4 @@
+use api::view::Pod;
 use apimachinery::patch::merge;
 use controller::decide;
 use controller::testing::{FakeCluster, check_properties, run_until_stable};
@@ -38,14 +39,14 @@ fn nodes(cluster: &mut FakeCluster) -> bool {
             if Meta::of(pod).finalizers().next().is_none() {
                 cluster.remove(&kinds::PODS, key);
                 busy = true;
-            } else if !pod::is_terminal(pod) {
+            } else if !Pod(pod).is_terminal() {
                 let now = cluster.now.to_string();
                 let end = value!({"status": {"phase": "Failed", "containerStatuses": [
                     {"name": "c", "state": {"terminated": {"exitCode": 137, "finishedAt": now}}}]}});
                 cluster.change(&kinds::PODS, key, |pod| *pod = merge::apply(pod.take(), end));
                 busy = true;
             }
-        } else if pod::phase(pod).is_empty() {
+        } else if Pod(pod).phase().is_empty() {
             let now = cluster.now.to_string();
             let does = Meta::of(pod).annotation("does").unwrap_or("run").to_owned();
             let code =

@@ -1,3 +1,4 @@
+use api::view::Pod;
 use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
@@ -80,7 +81,7 @@ fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
     let never = condition::find(node, "DiskPressure").unwrap();
     assert_eq!(never["reason"], "NodeStatusNeverUpdated".into());
     assert_eq!(taints(&cluster, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
-    assert!(!pod::is_ready(cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap()));
+    assert!(!Pod(cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap()).is_ready());
     assert_eq!(taints(&cluster, "n1"), [""; 0]);
 }
 

@@ -1,12 +1,13 @@
 //! ReplicaSet status, computed from its pods.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
 use controller::{Action, Rejection};
 
 use super::{Kind, replicas};
-use crate::{condition, pod};
+use crate::condition;
 
 /// The status update, and the next time at which a pod becomes available.
 pub(super) struct Status {
@@ -63,17 +64,17 @@ impl Counts {
         let labels = set.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object);
         let mut counts = Self::default();
         for pod in owned {
-            if !pod::is_active(pod) {
-                counts.terminating += i64::from(pod::is_terminating(pod));
+            if !Pod(pod).is_active() {
+                counts.terminating += i64::from(Pod(pod).is_terminating());
                 continue;
             }
             counts.active += 1;
             counts.labeled += i64::from(has_labels(pod, labels));
-            if !pod::is_ready(pod) {
+            if !Pod(pod).is_ready() {
                 continue;
             }
             counts.ready += 1;
-            match pod::available_at(pod, min_ready) {
+            match Pod(pod).available_at(min_ready) {
                 Some(at) if at <= now => counts.available += 1,
                 Some(at) => counts.next_available = Some(counts.next_available.map_or(at, |next| next.min(at))),
                 None => {}

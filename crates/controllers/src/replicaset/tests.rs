@@ -1,3 +1,4 @@
+use api::view::Pod;
 use apimachinery::{Resource, value};
 use controller::testing::{FakeCluster, WriteError, check_properties, kubelet, run_until_stable};
 use controller::{Rejection, decide};
@@ -235,7 +236,7 @@ proptest! {
         for entry in final_cluster.of("replicasets.apps").iter() {
             let uid = Meta::of(&entry.value).uid();
             let pods = final_cluster.of("pods");
-            let alive = pods.by("controller", uid).filter(|pod| pod::is_active(&pod.value)).count();
+            let alive = pods.by("controller", uid).filter(|pod| Pod(&pod.value).is_active()).count();
             prop_assert_eq!(alive as i64, replicas(&entry.value));
         }
     }

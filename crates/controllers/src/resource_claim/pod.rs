@@ -1,5 +1,6 @@
 //! The claims of a pod: created from templates, recorded in the pod's status, and reserved for the pod.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
@@ -103,7 +104,7 @@ fn reserve(pod: &Value, claim: &Value) -> Option<Action> {
     let users = list(claim, &["status", "reservedFor"]);
     let reserved = users.iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid());
     let allocated = claim.at(&["status", "allocation"]).is_some();
-    if crate::pod::node(pod).is_empty() || reserved || !allocated || users.len() >= USERS_MAX {
+    if Pod(pod).node_name().is_empty() || reserved || !allocated || users.len() >= USERS_MAX {
         return None;
     }
     let mut users = users.to_vec();

@@ -1,5 +1,6 @@
 //! StatefulSet status, computed from its pods and revisions.
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value};
@@ -7,7 +8,6 @@ use controller::{Action, kinds};
 
 use super::revisions::Revisions;
 use super::{is_healthy, min_ready_seconds, replicas, revision_of};
-use crate::pod;
 
 /// The status update, and the next time at which a pod becomes available.
 pub(super) struct Status {
@@ -19,8 +19,8 @@ pub(super) fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: T
     let count =
         |is: &dyn Fn(&Value) -> bool| i64::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
     let (mut current, update) = (Meta::of(revisions.current).name(), Meta::of(revisions.update).name());
-    let created = |pod: &Value| !pod::phase(pod).is_empty();
-    let available_at = |pod: &Value| pod::available_at(pod, min_ready_seconds(set));
+    let created = |pod: &Value| !Pod(pod).phase().is_empty();
+    let available_at = |pod: &Value| Pod(pod).available_at(min_ready_seconds(set));
     let ready = count(&|pod| is_healthy(pod));
     let available = count(&|pod| is_healthy(pod) && available_at(pod).is_some_and(|at| at <= now));
     let of_revision =

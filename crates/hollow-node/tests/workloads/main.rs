@@ -5,6 +5,7 @@ mod finalizers;
 
 use std::sync::{Arc, Mutex};
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
 use controller::{Configs, Objects, kinds};
@@ -108,7 +109,7 @@ async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
     let notices = client::cache::ChangeQueue::new(1000);
     cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
         if let (None, Some(pod)) = (change.old, change.new) {
-            let ready = pods.snapshot().objects.iter().filter(|one| controllers::pod::is_ready(&one.value)).count();
+            let ready = pods.snapshot().objects.iter().filter(|one| Pod(&one.value).is_ready()).count();
             recorded.lock().expect("no panic").push(format!("{} after {ready}", Meta::of(pod).name()));
         }
     });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::ChangeQueue;
@@ -80,7 +81,7 @@ impl Bounds {
         cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
             let [serving, there, low, high] = counted.as_ref();
             let is_there = |pod: &Value| Meta::of(pod).deletion_timestamp().is_none();
-            let serves = |pod: &Value| is_there(pod) && controllers::pod::is_ready(pod);
+            let serves = |pod: &Value| is_there(pod) && Pod(pod).is_ready();
             let by = |is: &dyn Fn(&Value) -> bool| {
                 i64::from(change.new.is_some_and(is)) - i64::from(change.old.is_some_and(is))
             };

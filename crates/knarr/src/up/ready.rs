@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::store::client::{Member, Members, Remote};
 use anyhow::{Context, Result, bail};
+use api::view::Node;
 use apimachinery::{Resource, Value};
 use bytes::Bytes;
 use client::config::Kubeconfig;
@@ -178,15 +179,8 @@ async fn account(layout: &Layout) -> Result<()> {
 
 /// Waits until the node is ready.
 pub(crate) async fn node_as(client: Client, node: String) -> Result<()> {
-    let is_ready = |object: &Value| {
-        let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-        let ready = |condition: &Value| {
-            condition.str_at(&["type"]) == Some("Ready") && condition.str_at(&["status"]) == Some("True")
-        };
-        conditions.iter().any(ready)
-    };
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
-    let wait = seen(client, Target::all(&nodes), &node, is_ready);
+    let wait = seen(client, Target::all(&nodes), &node, |object| Node(object).is_ready());
     let waited = tokio::time::timeout(TIMEOUT, wait).await;
     waited.with_context(|| format!("node {node} did not become ready; see the log"))?
 }

@@ -74,7 +74,7 @@ pub enum PolicyPort {
 impl Pod {
     /// Condenses a pod; `None` if it has no address or has terminated.
     pub fn read(object: &Value) -> Option<Self> {
-        if matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
+        if api::view::Pod(object).is_terminal() {
             return None;
         }
         let ips = list(object.at(&["status", "podIPs"])).iter();

@@ -174,7 +174,10 @@ pub fn matches(pod: &Pod, node: &Node) -> bool {
 }
 
 fn matches_required(affinity: &NodeAffinity, node: &Node) -> bool {
-    affinity.required.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(&node.name, |key| node.label(key))))
+    affinity
+        .required
+        .as_ref()
+        .is_none_or(|terms| terms.iter().any(|term| term.matches(&node.name, |key| node.label(key))))
 }
 
 fn required(snapshot: &Snapshot, affinity: &NodeAffinity) -> Option<Vec<CompiledTerm>> {

@@ -69,12 +69,6 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Time) -> Result<(), BindError
     Ok(())
 }
 
-/// Whether a pod can be evicted regardless of its disruption budgets: pending, terminated, or being deleted.
-pub fn ignores_budgets(pod: &Value) -> bool {
-    let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-    matches!(phase, "Pending" | "Succeeded" | "Failed") || Meta::of(pod).is_deleting()
-}
-
 fn texts<'a>(binding: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let entries = binding.at(&["metadata", field]).and_then(Value::as_object).into_iter().flat_map(Object::iter);
     entries.map(|(key, value)| (key, value.as_str().unwrap_or_default()))

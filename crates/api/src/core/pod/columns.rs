@@ -5,6 +5,7 @@ use apimachinery::table::{Cell, Column, age};
 use apimachinery::time::Time;
 
 use crate::kind::{age_column, name_column};
+use crate::view::{Pod, has_condition};
 
 pub(super) fn all() -> Vec<Column> {
     let column = |name: &str, description: &str, cell| Column::new(name, "string", description, Cell::Function(cell));
@@ -59,7 +60,7 @@ impl Summary {
         if pod.at(&["metadata", "deletionTimestamp"]).is_some() {
             if text(pod, &["status", "reason"]) == "NodeLost" {
                 "Unknown".clone_into(&mut reason);
-            } else if !matches!(text(pod, &["status", "phase"]), "Failed" | "Succeeded") {
+            } else if !Pod(pod).is_terminal() {
                 "Terminating".clone_into(&mut reason);
             }
         }
@@ -162,12 +163,6 @@ fn readiness_gates(pod: &Value) -> Value {
         has_condition(pod, kind)
     };
     format!("{}/{}", gates.iter().filter(holds).count(), gates.len()).into()
-}
-
-fn has_condition(pod: &Value, kind: &str) -> bool {
-    let conditions = list(pod, "status", "conditions");
-    let found = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
-    found.is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
 }
 
 fn is_sidecar(container: &Value) -> bool {
