@@ -4,6 +4,7 @@ mod registration;
 
 pub use registration::{Registration, own, register};
 
+use api::view::{self, EndpointSlice, has_condition};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, go};
@@ -72,7 +73,7 @@ impl Remote {
             port: port.unwrap_or(HTTPS),
             bundle: BASE64.decode(text(spec, "caBundle")).unwrap_or_default(),
             insecure: spec.get("insecureSkipTLSVerify").and_then(Value::as_bool).unwrap_or_default(),
-            available: condition::is_true(object, AVAILABLE),
+            available: has_condition(object, AVAILABLE),
             group_priority: number("groupPriorityMinimum"),
             version_priority: number("versionPriority"),
         })
@@ -140,7 +141,7 @@ impl Availability {
     /// Returns the APIService with this condition, or `None` if it already has it.
     pub fn with_condition(&self, object: &Value, now: Time) -> Option<Value> {
         let has_value = |field: &str, text: &str| {
-            condition::find(object, AVAILABLE).and_then(|have| have.str_at(&[field])) == Some(text)
+            view::condition(object, AVAILABLE).and_then(|have| have.str_at(&[field])) == Some(text)
         };
         if has_value("status", self.status) && has_value("reason", self.reason) && has_value("message", &self.message) {
             return None;
@@ -159,10 +160,8 @@ impl Availability {
 
 /// Whether a slice has the port and a ready endpoint.
 fn has_ready(slice: &Value, port: &str) -> bool {
-    let list = |field: &str| slice.get(field).and_then(Value::as_array).unwrap_or_default();
-    let ready = |endpoint: &Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
-    let named = |have: &Value| have.str_at(&["name"]).unwrap_or_default() == port && have.get("port").is_some();
-    list("endpoints").iter().any(ready) && list("ports").iter().any(named)
+    let slice = EndpointSlice(slice);
+    slice.port(port).is_some() && slice.ready_endpoints().next().is_some()
 }
 
 #[cfg(test)]

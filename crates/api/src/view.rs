@@ -11,6 +11,7 @@ mod node_selector;
 mod pod;
 mod qos;
 mod requests;
+mod service;
 mod toleration;
 
 pub use condition::{condition, condition_status, has_condition};
@@ -20,4 +21,5 @@ pub use node_selector::{NodeSelectorOperator, NodeSelectorRequirement, NodeSelec
 pub use pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod, PodSpec};
 pub use qos::QosClass;
 pub use requests::AmountsFrom;
+pub use service::{Endpoint, EndpointSlice, SERVICE_NAME, Service};
 pub use toleration::{Taint, Toleration};

@@ -8,8 +8,6 @@ use controller::{Action, Preconditions, kinds};
 
 use crate::read::{list, text};
 
-/// The label with the Service of a slice.
-pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label with the controller of a slice.
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 

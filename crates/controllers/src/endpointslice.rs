@@ -2,13 +2,13 @@
 
 mod hints;
 
-use api::view::Pod;
+use api::view::{Pod, SERVICE_NAME};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value, value};
 use controller::{Cache, Controller, Plan};
 
-use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY, SERVICE_NAME};
+use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY};
 use crate::read::{list, text, texts};
 use crate::{adoption, service};
 

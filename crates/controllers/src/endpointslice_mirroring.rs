@@ -1,11 +1,12 @@
 //! EndpointSlice mirroring: mirrors user-managed Endpoints of Services without a selector to EndpointSlices.
 
+use api::view::SERVICE_NAME;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::{Cache, Controller, Plan, kinds};
 
-use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY, SERVICE_NAME};
+use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY};
 use crate::endpoints::subsets::{self, Subset};
 use crate::read::{text, texts};
 use crate::{adoption, service};

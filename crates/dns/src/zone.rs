@@ -3,12 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use apimachinery::meta::Meta;
+use api::view::{self, EndpointSlice};
 use apimachinery::{Key, Resource, Value};
 use hickory_proto::rr::Name;
-
-/// Label with the service of an endpoint slice.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// All names of the cluster.
 #[derive(Clone, Debug)]
@@ -206,21 +203,20 @@ impl Service {
 
 impl Slice {
     fn read(object: &Value) -> Option<Self> {
-        let meta = Meta::of(object);
-        let service = Key::new(meta.namespace(), meta.label(SERVICE_NAME)?);
-        let ports = object.get("ports").and_then(Value::as_array).unwrap_or_default();
-        let endpoints = object.get("endpoints").and_then(Value::as_array).unwrap_or_default();
-        let ready = |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
-        let endpoints = endpoints.iter().filter(ready).filter_map(Endpoint::read).collect();
-        Some(Self { service, endpoints, ports: ports.iter().filter_map(Port::read).collect() })
+        let slice = EndpointSlice(object);
+        let endpoints = slice.ready_endpoints().filter_map(Endpoint::read).collect();
+        Some(Self {
+            service: slice.service()?,
+            endpoints,
+            ports: slice.ports().iter().filter_map(Port::read).collect(),
+        })
     }
 }
 
 impl Endpoint {
-    fn read(value: &Value) -> Option<Self> {
-        // All addresses of an endpoint are equivalent, and consumers use the first.
-        let ip: IpAddr = value.get("addresses")?.as_array()?.first()?.as_str()?.parse().ok()?;
-        let label = match value.str_at(&["hostname"]) {
+    fn read(endpoint: view::Endpoint<'_>) -> Option<Self> {
+        let ip: IpAddr = endpoint.address()?.parse().ok()?;
+        let label = match endpoint.0.str_at(&["hostname"]) {
             Some(hostname) if !hostname.is_empty() => hostname.to_lowercase(),
             _ => dashed(ip),
         };

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 
+use api::view;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value};
 use netlink::{Cidr, Protocol};
 
-/// Label with the service of an endpoint slice.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label of services that another proxy implements.
 const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 /// Default `timeoutSeconds` of session affinity: three hours.
@@ -127,38 +126,34 @@ impl Slice {
     /// Condenses a slice; `None` if it belongs to no service or to another proxy. Omits endpoints without an IP
     /// address.
     pub fn read(object: &Value) -> Option<Self> {
-        let meta = Meta::of(object);
-        if meta.label(OTHER_PROXY).is_some() {
+        let slice = view::EndpointSlice(object);
+        if slice.meta().label(OTHER_PROXY).is_some() {
             return None;
         }
-        let service = Key::new(meta.namespace(), meta.label(SERVICE_NAME)?);
         let one = |value: &Value| {
             let protocol = Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?;
             Some((value.str_at(&["name"]).unwrap_or_default().to_owned(), protocol, port(value.get("port"))?))
         };
         Some(Self {
-            service,
-            endpoints: list(object.get("endpoints")).iter().filter_map(Endpoint::read).collect(),
-            ports: list(object.get("ports")).iter().filter_map(one).collect(),
+            service: slice.service()?,
+            endpoints: slice.endpoints().filter_map(Endpoint::read).collect(),
+            ports: slice.ports().iter().filter_map(one).collect(),
         })
     }
 }
 
 impl Endpoint {
-    fn read(value: &Value) -> Option<Self> {
-        let ip = value.get("addresses")?.as_array()?.first()?.as_str()?.parse().ok()?;
-        let condition = |name: &str| value.at(&["conditions", name]).and_then(Value::as_bool);
+    fn read(endpoint: view::Endpoint<'_>) -> Option<Self> {
         let hints = |name: &str| {
-            let hints = value.at(&["hints", name])?.as_array()?;
+            let hints = endpoint.0.at(&["hints", name])?.as_array()?;
             Some(hints.iter().filter_map(|hint| hint.str_at(&["name"])).map(str::to_owned).collect())
         };
-        let ready = condition("ready").unwrap_or(true);
         Some(Self {
-            ip,
-            ready,
-            serving: condition("serving").unwrap_or(ready),
-            terminating: condition("terminating").unwrap_or(false),
-            node: value.str_at(&["nodeName"]).unwrap_or_default().to_owned(),
+            ip: endpoint.address()?.parse().ok()?,
+            ready: endpoint.is_ready(),
+            serving: endpoint.is_serving(),
+            terminating: endpoint.is_terminating(),
+            node: endpoint.0.str_at(&["nodeName"]).unwrap_or_default().to_owned(),
             for_zones: hints("forZones"),
             for_nodes: hints("forNodes"),
         })

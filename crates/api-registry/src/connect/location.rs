@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use api::view::{EndpointSlice, Service};
 use apimachinery::Value;
 use apimachinery::status::Status;
 
@@ -82,21 +83,12 @@ pub fn pod_port(pod: &Value, name: &Name<'_>) -> Result<String, Status> {
 
 /// Returns the ready endpoints of a service port, with the pods they belong to.
 pub fn endpoints<'s>(service: &Value, slices: &'s [Value], name: &Name<'_>) -> Result<Vec<Endpoint<'s>>, Status> {
-    let port = port_name(service, name)?;
+    let port_name = port_name(service, name)?;
     let mut found = Vec::new();
-    for slice in slices {
-        let named = |port_of: &&Value| port_of.str_at(&["name"]).unwrap_or_default() == port;
-        let number = list(slice, "ports").iter().find(named).and_then(|port| port.get("port")?.as_int());
-        let Some(number) = number else { continue };
-        for endpoint in list(slice, "endpoints") {
-            let ready = endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
-            let pod = endpoint.get("targetRef").filter(|target| target.str_at(&["kind"]) == Some("Pod"));
-            let address = list(endpoint, "addresses").first().and_then(Value::as_str);
-            if let (true, Some(pod), Some(address)) = (ready, pod, address) {
-                let pod = (pod.str_at(&["namespace"]).unwrap_or_default(), pod.str_at(&["name"]).unwrap_or_default());
-                found.push(Endpoint { address, port: number, pod });
-            }
-        }
+    for slice in slices.iter().map(EndpointSlice) {
+        let Some(port) = slice.port(port_name) else { continue };
+        let ready = slice.ready_endpoints();
+        found.extend(ready.filter_map(|it| Some(Endpoint { address: it.address()?, port, pod: it.pod()? })));
     }
     Ok(found)
 }
@@ -153,24 +145,15 @@ pub(super) fn join(host: &str, port: &str) -> String {
 /// number.
 fn port_name<'n>(service: &'n Value, name: &Name<'n>) -> Result<&'n str, Status> {
     let Ok(number) = name.port.parse::<i64>() else { return Ok(name.port) };
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
-    let found = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(number));
-    match found {
-        Some(port) => Ok(port.str_at(&["name"]).unwrap_or_default()),
-        None => {
-            let name = apimachinery::go::quote(name.name);
-            Err(Status::service_unavailable(format!("no service port {number} found for service {name}")))
-        }
-    }
+    Service(service).port_name(number).ok_or_else(|| {
+        let name = apimachinery::go::quote(name.name);
+        Status::service_unavailable(format!("no service port {number} found for service {name}"))
+    })
 }
 
 fn has_address(pod: &Value, address: &str) -> bool {
     let all = pod.at(&["status", "podIPs"]).and_then(Value::as_array).unwrap_or_default();
     all.iter().any(|ip| ip.str_at(&["ip"]) == Some(address)) || pod.str_at(&["status", "podIP"]) == Some(address)
-}
-
-fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
-    value.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::view::SERVICE_NAME;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-
-/// Label with the service name of an EndpointSlice.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The objects of a trace, causes first.
 pub(super) struct RelatedObjects<'a> {

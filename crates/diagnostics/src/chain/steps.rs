@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::view::{Endpoint, EndpointSlice, SERVICE_NAME};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
@@ -250,13 +251,11 @@ fn published(slice: &Value) -> Option<StageEvent> {
     let meta = Meta::of(slice);
     let last = own_entries(meta).filter_map(entry_time).max_by_key(|(at, _)| *at);
     let (at, by) = last.or_else(|| meta.creation_timestamp().map(|at| (at, "")))?;
-    let is_ready = |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
-    let endpoints = items(slice, &["endpoints"]).iter().filter(is_ready);
-    let addresses: Vec<&str> = endpoints.filter_map(|it| items(it, &["addresses"]).first()?.as_str()).collect();
+    let addresses: Vec<&str> = EndpointSlice(slice).ready_endpoints().filter_map(Endpoint::address).collect();
     if addresses.is_empty() {
         return None;
     }
-    let service = meta.label("kubernetes.io/service-name").unwrap_or_default();
+    let service = meta.label(SERVICE_NAME).unwrap_or_default();
     let what = cut(&format!("endpoints of service {service} published: {}", addresses.join(", ")));
     Some(coarse(Stage::Published, at, what, by))
 }

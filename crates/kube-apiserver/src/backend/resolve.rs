@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use api::view::{EndpointSlice, SERVICE_NAME, Service};
 use apimachinery::Value;
 use http::Uri;
 
@@ -84,14 +85,18 @@ fn address(
 ) -> Result<String, ResolveError> {
     let service = directory.service(namespace, name).ok_or_else(|| ResolveError::NoService(name.to_owned()))?;
     let text = |field: &str| service.str_at(&["spec", field]).unwrap_or_default();
+    let port_name = || {
+        let found = Service(&service).port_name(port.into());
+        found.ok_or_else(|| ResolveError::NoPort { port, name: name.to_owned() })
+    };
     match text("type") {
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" if routing.to_endpoints => {
-            let port_name = port_name(&service, name, port)?;
+            let port_name = port_name()?;
             endpoint(&directory.slices(namespace, name), port_name, pick)
                 .ok_or_else(|| ResolveError::NoEndpoints(name.to_owned()))
         }
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {
-            port_name(&service, name, port)?;
+            port_name()?;
             match text("clusterIP") {
                 ip @ ("" | "None") => Err(ResolveError::NoAddress(ip.to_owned())),
                 ip => Ok(join(ip, port.into())),
@@ -102,31 +107,12 @@ fn address(
     }
 }
 
-/// Returns the name of a Service port, which identifies the port in EndpointSlices.
-fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, ResolveError> {
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
-    let found = ports.iter().find(|have| have.get("port").and_then(Value::as_int) == Some(port.into()));
-    let found = found.ok_or_else(|| ResolveError::NoPort { port, name: name.to_owned() })?;
-    Ok(found.str_at(&["name"]).unwrap_or_default())
-}
-
 /// Returns the address of one of the ready endpoints that have the port.
 fn endpoint(slices: &[Value], port_name: &str, pick: usize) -> Option<String> {
-    let list = |value: &'_ Value, field: &str| value.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
     let mut ready = Vec::new();
-    for slice in slices {
-        let ports = list(slice, "ports");
-        let named = |port: &&Value| port.str_at(&["name"]).unwrap_or_default() == port_name;
-        let Some(port) = ports.iter().find(named).and_then(|port| port.get("port")).and_then(Value::as_int) else {
-            continue;
-        };
-        let endpoints = list(slice, "endpoints");
-        let is_ready =
-            |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
-        ready.extend(endpoints.iter().filter(is_ready).filter_map(|endpoint| {
-            let address = endpoint.get("addresses")?.as_array()?.first()?.as_str()?;
-            Some(join(address, port))
-        }));
+    for slice in slices.iter().map(EndpointSlice) {
+        let Some(port) = slice.port(port_name) else { continue };
+        ready.extend(slice.ready_endpoints().filter_map(|endpoint| Some(join(endpoint.address()?, port))));
     }
     let count = ready.len();
     (count > 0).then(|| ready.swap_remove(pick % count))
@@ -142,7 +128,6 @@ impl Directory for State {
     }
 
     fn slices(&self, namespace: &str, service: &str) -> Vec<Value> {
-        const SERVICE_NAME: &str = "kubernetes.io/service-name";
         let table = self.table();
         let Some(kind) = table.kind("discovery.k8s.io", "endpointslices") else { return Vec::new() };
         let own = self.cache.kind_cache(kind).list(namespace, |entry| entry.label(SERVICE_NAME) == Some(service));
