@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, config, controller_manager, convert, cri, dashboard, dns, doctor, down, etcd, hello,
-    hollow, image, ingress, kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy,
+    agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down, etcd, hello,
+    hollow, image, ingress, kubelet, licenses, local_path, man, members, metrics_server, network, node, pause, proxy,
     scheduler, server, shim, status, store, token, trace, up,
 };
 
@@ -66,6 +66,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the built-in pod network as a CNI plugin",
         arguments: cni::arguments,
         run: cni::run,
+    },
+    Command {
+        name: "completion",
+        group: Group::Tools,
+        about: "Print a script that lets bash, zsh or fish complete knarr command lines",
+        arguments: completion::arguments,
+        run: completion::run,
     },
     Command {
         name: "config",
@@ -206,6 +213,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the provisioner of volumes that are directories of this node",
         arguments: local_path::arguments,
         run: local_path::run,
+    },
+    Command {
+        name: "man",
+        group: Group::Tools,
+        about: "Write the manual pages of all commands into a directory",
+        arguments: man::arguments,
+        run: man::run,
     },
     Command {
         name: "members",

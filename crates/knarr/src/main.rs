@@ -46,6 +46,7 @@ mod builtin;
 mod certs;
 mod cni;
 mod commands;
+mod completion;
 mod component;
 mod config;
 mod controller_manager;
@@ -66,6 +67,7 @@ mod kubelet;
 mod licenses;
 mod local_path;
 mod log;
+mod man;
 mod members;
 mod metrics_server;
 mod mounted_dashboard;
@@ -101,6 +103,9 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|name| name == "kubectl") {
         // kubectl has its own grammar of flags and starts in milliseconds: clap is not involved.
         return kubectl::main(args.split_off(2));
+    }
+    if args.get(1).is_some_and(|name| name == completion::COMPLETE) {
+        return completion::complete(args.split_off(2));
     }
     let cli = cli();
     let completed = match settings::complete(&cli, args) {
@@ -157,14 +162,21 @@ pub(crate) fn cli() -> clap::Command {
     })
 }
 
+/// Returns the names and descriptions of the commands of the table by the headings of their groups.
+pub(crate) fn command_groups() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+    let of = |group| COMMANDS.iter().filter(move |command| command.group == group);
+    let named = |group| of(group).map(|command| (command.name, command.about)).collect();
+    Group::ALL.into_iter().map(|group| (group.heading(), named(group))).collect()
+}
+
 /// Returns the help template with the commands in groups, which clap does not support.
 fn help_template() -> String {
     let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or_default();
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
-    for group in Group::ALL {
-        text += &format!("\n{}:\n", group.heading());
-        for command in COMMANDS.iter().filter(|command| command.group == group) {
-            text += &format!("  {:<width$}  {}\n", command.name, command.about);
+    for (heading, commands) in command_groups() {
+        text += &format!("\n{heading}:\n");
+        for (name, about) in commands {
+            text += &format!("  {name:<width$}  {about}\n");
         }
     }
     text + "\nOptions:\n{options}\n\nUse \"knarr COMMAND --help\" for more information about a command."

@@ -9,7 +9,7 @@ mod auth;
 mod autoscale;
 mod certificate;
 mod cluster_info;
-mod completion;
+pub mod completion;
 mod config;
 mod cordon;
 mod cp;

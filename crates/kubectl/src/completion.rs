@@ -127,20 +127,32 @@ pub fn run(request: Request, words: &[String]) -> Result<(), Failure> {
             live.complete(&found, prefix)
         }
     };
-    let mut out = context.out();
+    let is_offered = |(name, _): &(String, String)| directive == Directive::Extensions || name.starts_with(prefix);
+    let mut offered: Vec<_> = candidates.into_iter().filter(is_offered).collect();
+    if request == Request::Names {
+        offered.iter_mut().for_each(|(_, description)| description.clear());
+    }
+    write(&mut context.out(), &mut context.err(), &offered, directive)?;
+    Ok(())
+}
+
+/// Writes candidates with their descriptions and the directive in the form that the scripts of
+/// [`commands::completion`] read.
+pub fn write(
+    out: &mut impl Write,
+    err: &mut impl Write,
+    candidates: &[(String, String)],
+    directive: Directive,
+) -> std::io::Result<()> {
     for (name, description) in candidates {
-        if directive != Directive::Extensions && !name.starts_with(prefix) {
-            continue;
-        }
-        match description.is_empty() || request == Request::Names {
+        match description.is_empty() {
             true => writeln!(out, "{name}")?,
             false => writeln!(out, "{name}\t{}", description.lines().next().unwrap_or_default())?,
         }
     }
     writeln!(out, ":{}", directive as u8)?;
     out.flush()?;
-    writeln!(context.err(), "Completion ended with directive: {}", directive.name())?;
-    Ok(())
+    writeln!(err, "Completion ended with directive: {}", directive.name())
 }
 
 impl Directive {
@@ -235,7 +247,7 @@ impl<'a> Line<'a> {
             (Arguments::Files, _) => Source::Files,
             (Arguments::Entry(section), []) => Source::Config(section),
             (Arguments::Shell, []) => {
-                let shells = ["bash", "zsh", "fish"].map(|shell| (shell.to_owned(), String::new()));
+                let shells = commands::completion::SHELLS.map(|shell| (shell.to_owned(), String::new()));
                 Source::Fixed(shells.into(), Directive::NoFiles)
             }
             (Arguments::Type, []) => Live::new(Query::Types).into(),

@@ -32,6 +32,19 @@ const UNIQUE: &[(&str, &str)] = &[
     ("apply --filename=mani", "apply --filename=manifest.yaml"),
 ];
 
+/// Words after `knarr` to complete, and the only candidate.
+const UNIQUE_OF_KNARR: &[(&str, &str)] = &[
+    ("doct", "doctor"),
+    ("store snapshot res", "store snapshot restore"),
+    ("completion zs", "completion zsh"),
+    ("up --backg", "up --background"),
+    ("up --disable schedu", "up --disable scheduler"),
+    ("up --disable=schedu", "up --disable=scheduler"),
+    ("store snapshot status manifest.y", "store snapshot status manifest.yaml"),
+    ("kubectl get podt", "kubectl get podtemplates"),
+    ("kubectl describe pod we", "kubectl describe pod web-0"),
+];
+
 /// Words with several candidates.
 const SEVERAL: &[(&str, &[&str])] = &[
     ("get po", &["poddisruptionbudgets.policy", "pods", "podtemplates"]),
@@ -102,7 +115,9 @@ fn check(shell: &Shell) {
     for (name, text) in [("manifest.yaml", OBJECTS), ("manifest.text", "")] {
         std::fs::write(dir.join(name), text).unwrap();
     }
-    std::os::unix::fs::symlink(KNARR, dir.join("bin/kubectl")).unwrap();
+    for name in ["kubectl", "knarr"] {
+        std::os::unix::fs::symlink(KNARR, dir.join("bin").join(name)).unwrap();
+    }
     run_kubectl(&server, "config rename-context c the-context");
     run_kubectl(&server, &format!("create -f {}", dir.join("manifest.yaml").display()));
     let path = std::env::join_paths([dir.join("bin"), PathBuf::from("/usr/bin"), PathBuf::from("/bin")]).unwrap();
@@ -117,16 +132,21 @@ fn check(shell: &Shell) {
     terminal.enter("echo started");
     terminal.wait("^started$");
     terminal.enter(shell.load);
+    terminal.enter(&shell.load.replace("kubectl", "knarr"));
     terminal.enter("clear; echo loaded");
     terminal.wait("^loaded$");
+    for (typed, expected) in UNIQUE_OF_KNARR {
+        completes(&terminal, &format!("knarr {typed}"), 1, &[format!(r"\] knarr {}$", regex::escape(expected))]);
+    }
     for (typed, expected) in UNIQUE {
-        completes(&terminal, typed, 1, &[format!(r"\] kubectl {}$", regex::escape(expected))]);
+        let pattern = format!(r"\] kubectl {}$", regex::escape(expected));
+        completes(&terminal, &format!("kubectl {typed}"), 1, &[pattern]);
     }
     for (typed, expected) in SEVERAL {
         let patterns: Vec<String> =
             expected.iter().map(|candidate| format!(r"^(.*\s)?{}(\s|$)", regex::escape(candidate))).collect();
         // bash lists candidates when the third key changes nothing.
-        completes(&terminal, typed, 3, &patterns);
+        completes(&terminal, &format!("kubectl {typed}"), 3, &patterns);
     }
     for typed in NONE {
         // A letter that is typed after the key is shown after the unchanged word.
@@ -141,7 +161,7 @@ fn check(shell: &Shell) {
 
 /// Types words and the Tab key, and waits until the screen matches.
 fn completes(terminal: &Terminal, typed: &str, keys: usize, patterns: &[String]) {
-    terminal.write(&format!("kubectl {typed}"));
+    terminal.write(typed);
     for _ in 0..keys {
         terminal.key("Tab");
     }

@@ -27,6 +27,9 @@ pub(super) static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
+/// The shells with a script.
+pub const SHELLS: [&str; 3] = [SCRIPTS[0].0, SCRIPTS[1].0, SCRIPTS[2].0];
+
 // DEVIATION: the scripts are shorter than kubectl's; both work with `__complete` of either kubectl.
 const SCRIPTS: [(&str, &str); 3] = [
     ("bash", include_str!("completion/kubectl.bash")),
@@ -42,8 +45,14 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         _ => return Err(usage("Too many arguments. Expected only the shell type.".to_owned())),
     };
     // DEVIATION: there is no completion for PowerShell.
-    match SCRIPTS.iter().find(|(name, _)| *name == shell) {
-        Some((_, script)) => Ok(context.out().write_all(script.as_bytes())?),
+    match script(shell, "kubectl") {
+        Some(script) => Ok(context.out().write_all(script.as_bytes())?),
         None => Err(usage(format!("Unsupported shell type {shell:?}."))),
     }
+}
+
+/// Returns the script that lets a shell complete a program with its command `__complete`.
+pub fn script(shell: &str, program: &str) -> Option<String> {
+    let (_, script) = SCRIPTS.iter().find(|(name, _)| *name == shell)?;
+    Some(script.replace("kubectl", program))
 }
