@@ -5,6 +5,7 @@
 
 mod ha;
 mod image;
+mod install;
 mod join;
 mod machine;
 mod network;
@@ -31,7 +32,8 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// All scenarios, in the order in which `all` runs them.
-const SCENARIOS: &[&Scenario] = &[&node::SCENARIO, &reboot::SCENARIO, &join::SCENARIO, &ha::SCENARIO];
+const SCENARIOS: &[&Scenario] =
+    &[&node::SCENARIO, &install::SCENARIO, &reboot::SCENARIO, &join::SCENARIO, &ha::SCENARIO];
 
 /// Parsed command line.
 struct Options {
@@ -81,11 +83,11 @@ fn parse(args: &[String]) -> anyhow::Result<Options> {
             }
             name => match SCENARIOS.iter().find(|scenario| scenario.name == name) {
                 Some(scenario) => options.scenarios.push(scenario),
-                None => bail!("unknown scenario {name:?}; choose node, join, ha, reboot or all"),
+                None => bail!("unknown scenario {name:?}; choose node, install, join, ha, reboot or all"),
             },
         }
     }
-    ensure!(!options.scenarios.is_empty(), "usage: cargo xtask vm node|join|ha|reboot|all");
+    ensure!(!options.scenarios.is_empty(), "usage: cargo xtask vm node|install|join|ha|reboot|all");
     Ok(options)
 }
 
@@ -100,7 +102,7 @@ mod tests {
             parse(&args).map(|options| options.scenarios.iter().map(|scenario| scenario.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["join", "--fresh"]).unwrap(), ["join"]);
-        assert_eq!(names(&["all"]).unwrap(), ["node", "reboot", "join", "ha"]);
+        assert_eq!(names(&["all"]).unwrap(), ["node", "install", "reboot", "join", "ha"]);
         assert!(names(&["nodes"]).is_err());
         assert!(names(&[]).is_err());
     }

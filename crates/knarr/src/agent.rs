@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use crate::component::{self, ProcessContext};
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
+use crate::service_manager::ServiceManager;
 use crate::up::plan::{self, Layout, Placement};
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
@@ -132,6 +133,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::start();
+    // The process exits when a component ends, so that its signs of life are enough.
+    let service_manager = ServiceManager::start(Box::new(|| Box::pin(std::future::ready(Ok(())))))?;
     // A node that has joined needs no token, and its token file may have been deleted.
     let token = if has_joined(&agent.data_dir) { None } else { agent.token.read()? };
     let cluster = cluster(agent, token.as_ref()).await?;
@@ -184,6 +187,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     }
     steps.joined(&layout);
     instance.ready(&parts)?;
+    service_manager.ready();
     tokio::select! {
         // The components receive the signal too. Their exit is then not an error.
         biased;

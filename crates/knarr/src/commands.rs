@@ -3,9 +3,9 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down, etcd, hello,
-    hollow, image, ingress, kubelet, licenses, local_path, man, members, metrics_server, network, node, pause, proxy,
-    scheduler, server, shim, status, store, token, trace, up,
+    agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down,
+    etcd, hello, hollow, image, ingress, install, kubelet, licenses, local_path, man, members, metrics_server, network,
+    node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -159,6 +159,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: ingress::run,
     },
     Command {
+        name: "install",
+        group: Group::Cluster,
+        about: "Install this binary as a service that runs a cluster or a node",
+        arguments: install::arguments,
+        run: install::run,
+    },
+    Command {
         name: "kube-apiserver",
         group: Group::Components,
         about: "Run the API server, with upstream's flags",
@@ -297,6 +304,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Show the chain of actions that an object caused, with times",
         arguments: trace::arguments,
         run: trace::run,
+    },
+    Command {
+        name: "uninstall",
+        group: Group::Cluster,
+        about: "Remove the service and the files of `knarr install`",
+        arguments: install::uninstall_arguments,
+        run: install::uninstall,
     },
     Command {
         name: "up",

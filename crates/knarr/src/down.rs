@@ -2,6 +2,7 @@
 
 mod leftovers;
 mod pods;
+mod shutdown;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -25,6 +26,12 @@ struct Down {
     /// Kill containers immediately, without preStop hooks, SIGTERM and grace periods.
     #[arg(long)]
     now: bool,
+    /// Maximum grace period of containers in seconds; longer ones are cut.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    grace_max: Option<i64>,
+    /// Do nothing unless the host shuts down, for service managers.
+    #[arg(long, hide = true)]
+    if_host_stops: bool,
     /// Delete all data of the cluster. This includes the data of its pods, so it implies --now.
     #[arg(long)]
     purge: bool,
@@ -39,7 +46,10 @@ pub(crate) fn arguments(command: clap::Command) -> clap::Command {
 
 /// Stops the process, then the pods, and with `--purge` deletes their data.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    let Down { data_dir, now, purge, node } = Down::from_arg_matches(matches)?;
+    let Down { data_dir, now, grace_max, if_host_stops, purge, node } = Down::from_arg_matches(matches)?;
+    if if_host_stops && !shutdown::is_in_progress()? {
+        return Ok(());
+    }
     ensure!(data_dir.is_dir(), "no cluster in {}", data_dir.display());
     // Without symbolic links, because the kernel lists mounts by their resolved paths.
     let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
@@ -55,7 +65,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         // The agent of a node exits with the cluster's process.
         (_, Some(_)) => {}
     }
-    let manner = if now || purge { TerminationMode::Immediate } else { TerminationMode::Graceful };
+    let manner = if now || purge {
+        TerminationMode::Immediate
+    } else {
+        TerminationMode::Graceful { seconds_max: grace_max.unwrap_or(i64::MAX) }
+    };
     let nodes = Nodes::open(&data_dir);
     let stopping = stop_nodes(&nodes, manner)?;
     let netns = data_dir.join("netns");
@@ -108,7 +122,14 @@ fn stop_nodes(nodes: &Nodes, manner: TerminationMode) -> Result<Vec<(String, Chi
 fn stop_node(name: &str, data_dir: &Path, manner: TerminationMode) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["down", "--node", name, "--data-dir"]).arg(data_dir);
-    command.args((manner == TerminationMode::Immediate).then_some("--now"));
+    match manner {
+        TerminationMode::Immediate => {
+            command.arg("--now");
+        }
+        TerminationMode::Graceful { seconds_max } => {
+            command.args(["--grace-max", &seconds_max.to_string()]);
+        }
+    }
     Ok(command.spawn()?)
 }
 

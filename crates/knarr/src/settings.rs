@@ -16,6 +16,8 @@ use clap::{Arg, ArgAction};
 
 pub(crate) use file::is_secret;
 
+use crate::service_manager;
+
 /// The default configuration file. The drop-in files are in the directory [`DROP_INS`] beside it.
 pub(crate) const FILE: &str = "/etc/knarr/config.yaml";
 /// Name of the directory with drop-in files.
@@ -103,10 +105,17 @@ pub(crate) fn variables() -> Vec<String> {
 
 /// Removes the settings from the environment of a child process that gets its complete command line.
 pub(crate) fn clear(command: &mut std::process::Command) {
-    for name in variables() {
+    for name in variables().iter().map(String::as_str).chain(service_manager::VARIABLES) {
         command.env_remove(name);
     }
     command.env(FILE_VARIABLE, "");
+}
+
+/// Inserts the settings of a configuration file and of the drop-in files beside it, and not those of the environment.
+pub(crate) fn complete_from(cli: &clap::Command, args: Vec<OsString>, file: &Path) -> Result<Completed> {
+    let (path, at) = subcommand(cli, &args);
+    let settings = configured(cli, file)?;
+    Ok(insert(&path, args, at, settings))
 }
 
 /// Inserts the settings that apply to the command of `args`.
@@ -172,7 +181,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     found.sort();
     match std::fs::metadata(path) {
         Ok(_) => found.insert(0, path.to_owned()),
-        Err(error) if is_absent(&error) && path == Path::new(FILE) => {}
+        // The default file may be absent, also below another root directory.
+        Err(error) if is_absent(&error) && path.ends_with(FILE.trim_start_matches('/')) => {}
         Err(error) => return Err(error).with_context(|| format!("failed to read {}", path.display())),
     }
     Ok(found)

@@ -29,13 +29,14 @@ use tokio::task::JoinSet;
 use tracing::Instrument;
 
 pub(crate) use disk::Disk;
-pub(crate) use instance::Instance;
+pub(crate) use instance::{DATA_DIR_MODE, Instance};
 use nodes::Nodes;
 pub(crate) use offer::Offer;
 use plan::{Layout, Placement, Row};
 pub(crate) use steps::Steps;
 
 use crate::component::{self, InProcessServer, ProcessContext};
+use crate::service_manager::{HealthCheck, ServiceManager};
 
 /// Run a cluster on this host.
 #[derive(Args, Debug, Clone)]
@@ -174,6 +175,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let nodes = Nodes::open_for_start(options)?;
     let found = preflight::addresses_or(&options.node_ip, &options.service_cidr)?;
     let layout = Layout::of(options, nodes.addresses(found, options)?)?;
+    let service_manager = ServiceManager::start(health_check(options, &layout))?;
     let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
@@ -227,6 +229,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let hangup = renewal::install_hangup_handler()?;
     steps.finish(&layout);
     instance.ready(&parts)?;
+    service_manager.ready();
     tokio::select! {
         // The components receive the signal too. Their exit is then not an error.
         biased;
@@ -235,6 +238,15 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         renewal = renewal::keep(&pki, &layout, hangup) => renewal,
         moved = address::changed(options, &layout.addresses) => moved.and_then(|()| address::re_execute()),
     }
+}
+
+/// Returns the health check of this process for the service manager. The kubelet checks an API server in a static pod.
+fn health_check(options: &Options, layout: &Layout) -> HealthCheck {
+    let (is_own_server, layout) = (!options.static_pods, layout.clone());
+    Box::new(move || {
+        let layout = layout.clone();
+        Box::pin(async move { if is_own_server { ready::is_alive(&layout).await } else { Ok(()) } })
+    })
 }
 
 /// Creates every certificate and kubeconfig that is missing or about to expire.

@@ -20,8 +20,8 @@ const SANDBOX_TIMEOUT: Duration = Duration::from_secs(30);
 /// Termination mode of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TerminationMode {
-    /// PreStop hooks and SIGTERM, then SIGKILL after the grace period.
-    Graceful,
+    /// PreStop hooks and SIGTERM, then SIGKILL after the grace period, or after this many seconds.
+    Graceful { seconds_max: i64 },
     /// Immediate SIGKILL.
     Immediate,
 }
@@ -48,8 +48,8 @@ pub(super) async fn stop(data_dir: &Path, manner: TerminationMode, prefix: &str)
     });
     ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::node_api::cri::connect(&socket.display().to_string()).await?);
-    if manner == TerminationMode::Graceful {
-        stop_containers(&runtime, prefix).await?;
+    if let TerminationMode::Graceful { seconds_max } = manner {
+        stop_containers(&runtime, seconds_max, prefix).await?;
     }
     let count = stop_sandboxes(&runtime).await?;
     drop(runtime);
@@ -58,8 +58,11 @@ pub(super) async fn stop(data_dir: &Path, manner: TerminationMode, prefix: &str)
     Ok(count)
 }
 
-async fn stop_containers(runtime: &Runtime, prefix: &str) -> Result<()> {
-    let running = terminate::running(runtime).await.context("failed to list containers")?;
+async fn stop_containers(runtime: &Runtime, seconds_max: i64, prefix: &str) -> Result<()> {
+    let mut running = terminate::running(runtime).await.context("failed to list containers")?;
+    for container in &mut running {
+        container.grace_seconds = container.grace_seconds.min(seconds_max);
+    }
     let mut progress = Progress::start(&running, prefix);
     terminate::end_all(runtime, running, |exit| progress.record_exit(&exit)).await;
     progress.finish();

@@ -15,6 +15,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::JoinToken;
 
+/// The flags of [`TokenArgs`].
+pub(crate) const FLAGS: [&str; 2] = ["token", "token-file"];
 /// Maximum size of a token: four parts of at most 64 characters, with a margin.
 const BYTES_MAX: u64 = 1024;
 /// File in the data directory with a token for the first start.

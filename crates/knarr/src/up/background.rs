@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::{Instance, instance};
 use crate::join::{JoinToken, token_args};
 use crate::output::out;
+use crate::service_unit;
 
 /// Interval at which the lock file is polled for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -55,48 +56,18 @@ pub(crate) fn print_unit(data_dir: &Path) -> Result<()> {
         }
         None => None,
     };
-    out!("{}", unit(&std::env::current_exe()?, arguments, file.as_deref()));
+    let arguments = unit_arguments(arguments, file.as_deref());
+    let down = ["--data-dir".to_owned(), std::path::absolute(data_dir)?.display().to_string()];
+    out!("{}", service_unit::systemd(&std::env::current_exe()?, &arguments, &down));
     Ok(())
 }
 
-/// Returns a systemd unit for this command line.
-fn unit(program: &Path, arguments: Vec<OsString>, token_file: Option<&Path>) -> String {
-    let (program, of_now) = (program.display(), ["--systemd-unit", "-d", "--background"]);
+/// Returns the arguments of a unit for this command line.
+fn unit_arguments(arguments: Vec<OsString>, token_file: Option<&Path>) -> Vec<String> {
+    let of_now = ["--systemd-unit", "-d", "--background"];
     let arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
     let token_file = token_file.map(|file| format!("--token-file={}", file.display()));
-    let arguments = arguments.filter(|argument| !of_now.contains(&argument.as_str())).chain(token_file);
-    let arguments: Vec<String> = arguments.map(quoted).collect();
-    let arguments = arguments.join(" ");
-    format!(
-        "[Unit]
-Description=Knarr, a Kubernetes cluster
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-ExecStart={program} {arguments}
-Restart=always
-RestartSec=1
-# Pods are supervised by separate processes and keep running while this one restarts.
-KillMode=process
-Delegate=yes
-LimitNOFILE=1048576
-TasksMax=infinity
-
-[Install]
-WantedBy=multi-user.target
-"
-    )
-}
-
-/// Quotes an argument for ExecStart.
-fn quoted(word: String) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=@+".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word;
-    }
-    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
-    format!("\"{escaped}\"")
+    arguments.filter(|argument| !of_now.contains(&argument.as_str())).chain(token_file).collect()
 }
 
 #[cfg(test)]
@@ -104,17 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_unit_runs_the_same_command_line() {
-        let typed = ["server", "--join", "https://192.0.2.1:6443", "--systemd-unit", "--kubelet-arg", "a<5%"];
-        let unit = unit(Path::new("/bin/knarr"), typed.map(OsString::from).to_vec(), None);
-        let start = "ExecStart=/bin/knarr server --join https://192.0.2.1:6443 --kubelet-arg \"a<5%%\"\n";
-        assert!(unit.contains(start), "{unit}");
-    }
-
-    #[test]
-    fn systemd_unit_has_the_token_file() {
+    fn unit_runs_the_same_command_line_with_a_token_file() {
+        let typed = ["server", "--join", "https://192.0.2.1:6443", "--systemd-unit", "-d", "--kubelet-arg", "a<5%"];
         let file = Path::new("/var/lib/knarr/join-token");
-        let unit = unit(Path::new("/bin/knarr"), vec!["agent".into()], Some(file));
-        assert!(unit.contains("ExecStart=/bin/knarr agent --token-file=/var/lib/knarr/join-token\n"), "{unit}");
+        let arguments = unit_arguments(typed.map(OsString::from).to_vec(), Some(file));
+        let expect = ["server", "--join", "https://192.0.2.1:6443", "--kubelet-arg", "a<5%"];
+        assert_eq!(arguments[..5], expect);
+        assert_eq!(arguments[5..], ["--token-file=/var/lib/knarr/join-token"]);
     }
 }

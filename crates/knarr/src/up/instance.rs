@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Mode of a data directory. Other users may traverse but not list it. The root user of a pod with a user namespace is
 /// another user on the node, and must reach the pod's root file system. Private files below have their own modes.
-pub(super) const DATA_DIR_MODE: u32 = 0o711;
+pub(crate) const DATA_DIR_MODE: u32 = 0o711;
 /// The sticky bit of shared directories such as /tmp.
 const STICKY: u32 = 0o1000;
 

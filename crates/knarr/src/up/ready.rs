@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ::store::client::{Member, Members, Remote};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use api::view::Node;
 use apimachinery::{Resource, Value};
 use bytes::Bytes;
@@ -52,6 +52,13 @@ pub(crate) async fn server(layout: &Layout) -> Result<()> {
         }
     };
     tokio::time::timeout(TIMEOUT, ready).await.context("the API server did not become ready")?
+}
+
+/// Checks that the API server responds. A store without a quorum is no failure, because a restart would not help.
+pub(crate) async fn is_alive(layout: &Layout) -> Result<()> {
+    let response = admin(layout)?.raw(Request::get("/livez?exclude=etcd").body(Bytes::new())?).await?;
+    ensure!(response.status().is_success(), "/livez of the API server returned {}", response.status());
+    Ok(())
 }
 
 /// Waits until this host's store member is active: it serves linearizable reads, is a voter, and has its current peer

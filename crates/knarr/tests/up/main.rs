@@ -14,6 +14,7 @@ mod real;
 mod residue;
 mod safety;
 mod servers;
+mod service;
 mod six;
 mod start_errors;
 mod stop;
