@@ -29,6 +29,7 @@ use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
 use crate::service_manager::ServiceManager;
 use crate::up::plan::{self, Layout, Placement};
+use crate::up::reach::NodeReach;
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 use parent::Parent;
@@ -64,6 +65,8 @@ struct Agent {
     /// Loopback port of the local load balancer through which components reach the servers.
     #[arg(long, default_value_t = 6444)]
     local_port: u16,
+    #[command(flatten)]
+    reach: NodeReach,
     #[command(flatten)]
     offer: Offer,
     /// Components that are not started.
@@ -222,6 +225,7 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
         node_name: agent.node_name.clone(),
         kubelet_port: agent.kubelet_port,
         dns_port: agent.dns_port,
+        node_reach: agent.reach.clone(),
         offer: agent.offer.clone(),
         disable: agent.disable.clone(),
         own_flags,

@@ -4,7 +4,7 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down,
-    etcd, hello, hollow, image, ingress, install, kubelet, licenses, local_path, man, members, metrics_server, network,
+    etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, man, members, metrics_server, network,
     node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
 };
 
@@ -192,6 +192,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the scheduler, with upstream's flags",
         arguments: scheduler::arguments,
         run: scheduler::run,
+    },
+    Command {
+        name: "kubeconfig",
+        group: Group::Cluster,
+        about: "Print or merge a kubeconfig for the cluster on this host",
+        arguments: kubeconfig::arguments,
+        run: kubeconfig::run,
     },
     Command {
         name: "kubectl",

@@ -1,5 +1,6 @@
 //! `knarr kubelet`: the kubelet as a separate process, with upstream's flags.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -105,6 +106,7 @@ const OWN: &[(&str, &str)] = &[
     ("container-runtime-endpoint", "CRI socket of a container runtime [default: the built-in runtime]"),
     ("hostname-override", "Name of the node [default: the host name]"),
     ("kubeconfig", "Path to a kubeconfig file; without it the kubelet runs standalone"),
+    ("node-external-ip", "External IP addresses to report in the node's status, at most one per IP family"),
     ("node-ip", "IP addresses of the node, at most one per IP family"),
     ("node-labels", "Labels to add when registering the node"),
     ("register-with-taints", "Taints to add when registering the node: key=value:effect"),
@@ -310,10 +312,18 @@ fn config(matches: &ArgMatches) -> Result<Config> {
     Ok(config)
 }
 
+/// Parses the IP addresses of a flag.
+fn addresses(flag: &str, text: &str) -> Result<Vec<IpAddr>> {
+    let parse = |ip: &str| ip.parse().with_context(|| format!("--{flag}: {ip:?} is not an IP address"));
+    text.split(',').map(parse).collect()
+}
+
 fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     if let Some(ips) = text(matches, "node-ip").filter(|ips| !ips.is_empty()) {
-        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is not an IP address"));
-        config.node_ips = ips.split(',').map(parse).collect::<Result<_>>()?;
+        config.node_ips = addresses("node-ip", ips)?;
+    }
+    if let Some(ips) = text(matches, "node-external-ip").filter(|ips| !ips.is_empty()) {
+        config.external_ips = addresses("node-external-ip", ips)?;
     }
     for pair in list(matches, "node-labels") {
         let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));

@@ -9,6 +9,7 @@ pub(crate) mod nodes;
 mod offer;
 pub(crate) mod plan;
 pub(crate) mod preflight;
+pub(crate) mod reach;
 pub(crate) mod ready;
 mod renewal;
 mod static_pods;
@@ -32,6 +33,7 @@ pub(crate) use disk::Disk;
 pub(crate) use instance::{DATA_DIR_MODE, Instance};
 use nodes::Nodes;
 pub(crate) use offer::Offer;
+use reach::{NodeReach, ServerReach};
 use plan::{Layout, Placement, Row};
 pub(crate) use steps::Steps;
 
@@ -69,6 +71,13 @@ pub(crate) struct Options {
     /// 172.30.0.0/24 and fd4b:6e61:7272::/64].
     #[arg(long, value_delimiter = ',')]
     pub node_cidr: Vec<netlink::Cidr>,
+    #[command(flatten)]
+    pub node_reach: NodeReach,
+    #[command(flatten)]
+    pub server_reach: ServerReach,
+    /// Name of the cluster, and of its context in kubeconfigs.
+    #[arg(long, default_value = "knarr", value_parser = reach::cluster_name)]
+    pub cluster_name: String,
     #[command(flatten)]
     pub offer: Offer,
     /// Addresses of Services of type LoadBalancer: `nodes` for the nodes' addresses, `none`, or a pool of unused
@@ -263,7 +272,7 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
         // The admin kubeconfig embeds its certificate, because users copy it. Components reload the files that theirs
         // name.
         let write = if name == "admin" { pki::kubeconfig } else { pki::kubeconfig_of_files };
-        Ok(write(pki, &file, &layout.server(), &user, &pair)?)
+        Ok(write(pki, &file, &layout.cluster_name, &layout.server(), &user, &pair)?)
     })
 }
 

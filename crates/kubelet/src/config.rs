@@ -24,6 +24,8 @@ pub struct Config {
     pub node_name: String,
     /// Detected if empty.
     pub node_ips: Vec<IpAddr>,
+    /// Reported in the node's status. Upstream leaves this to cloud providers.
+    pub external_ips: Vec<IpAddr>,
     /// Directory of all kubelet state.
     pub root_dir: PathBuf,
     /// Directory of container logs.
@@ -248,6 +250,7 @@ impl Config {
         Self {
             node_name: node_name.into(),
             node_ips: Vec::new(),
+            external_ips: Vec::new(),
             root_dir: "/var/lib/kubelet".into(),
             pod_logs_dir: "/var/log/pods".into(),
             cert_dir: "/var/lib/kubelet/pki".into(),

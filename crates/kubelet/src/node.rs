@@ -133,6 +133,9 @@ pub fn status(observed: &Observation<'_>) -> Value {
     };
     let mut addresses: Vec<Value> =
         observed.addresses.iter().map(|ip| value!({"type": "InternalIP", "address": (ip.as_str())})).collect();
+    // DEVIATION: the kubelet reports the addresses of `--node-external-ip`; upstream leaves external addresses to cloud
+    // providers.
+    addresses.extend(config.external_ips.iter().map(|ip| value!({"type": "ExternalIP", "address": (ip.to_string())})));
     addresses.push(value!({"type": "Hostname", "address": (config.node_name.as_str())}));
     let mut status = known.as_object().cloned().unwrap_or_default();
     let (mut all, mut free) = (capacity(config, machine), allocatable(config, machine));
@@ -335,6 +338,28 @@ mod tests {
             "example.com/device=1 example.com/foo=0",
         );
         check(&value!({"allocatable": {"example.com/foo": "1"}}), "example.com/device=2", "example.com/device=1");
+    }
+
+    #[test]
+    fn status_has_internal_and_external_addresses() {
+        let config = Config { external_ips: vec![[203, 0, 113, 5].into()], ..Config::new("n") };
+        let (machine, node_conditions) = (machine(), NodeConditions::default());
+        let status = status(&Observation {
+            config: &config,
+            machine: &machine,
+            runtime: &RuntimeFacts::default(),
+            node_conditions: &node_conditions,
+            addresses: &["192.0.2.1".to_owned()],
+            port: 10250,
+            known: &Value::Null,
+            now: Time::from_unix(1, 0),
+        });
+        let expect = value!([
+            {"type": "InternalIP", "address": "192.0.2.1"},
+            {"type": "ExternalIP", "address": "203.0.113.5"},
+            {"type": "Hostname", "address": "n"},
+        ]);
+        assert_eq!(status["addresses"], expect);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::{CertificateAuthority, Error, Pair, Pki, write};
 
-/// Writes a kubeconfig with embedded certificates, so that it can be copied to another host. An identical file is not
-/// written again.
-pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
+/// Writes a kubeconfig with embedded certificates, so that it can be copied to another host. Cluster and context have the
+/// name of the cluster. An identical file is not written again.
+pub fn kubeconfig(pki: &Pki, path: &Path, cluster: &str, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
     let encoded = |path: &Path| -> Result<String, Error> {
         let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         Ok(STANDARD.encode(bytes))
@@ -18,23 +18,37 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
     let ca = format!("certificate-authority-data: {}", encoded(&pki.ca_certificate(CertificateAuthority::Cluster))?);
     let certificate = format!("client-certificate-data: {}", encoded(&pair.certificate)?);
     let key = format!("client-key-data: {}", encoded(&pair.key)?);
-    write_config(path, server, user, &ca, [certificate, key])
+    write_config(path, cluster, server, user, &ca, [certificate, key])
 }
 
 /// Writes a kubeconfig that refers to certificate files on this host, so that clients notice renewed certificates.
-pub fn kubeconfig_of_files(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
+pub fn kubeconfig_of_files(
+    pki: &Pki,
+    path: &Path,
+    cluster: &str,
+    server: &str,
+    user: &str,
+    pair: &Pair,
+) -> Result<(), Error> {
     let ca = format!("certificate-authority: {}", pki.ca_certificate(CertificateAuthority::Cluster).display());
     let certificate = format!("client-certificate: {}", pair.certificate.display());
     let key = format!("client-key: {}", pair.key.display());
-    write_config(path, server, user, &ca, [certificate, key])
+    write_config(path, cluster, server, user, &ca, [certificate, key])
 }
 
-fn write_config(path: &Path, server: &str, user: &str, ca: &str, [certificate, key]: [String; 2]) -> Result<(), Error> {
+fn write_config(
+    path: &Path,
+    cluster: &str,
+    server: &str,
+    user: &str,
+    ca: &str,
+    [certificate, key]: [String; 2],
+) -> Result<(), Error> {
     let text = format!(
         "apiVersion: v1
 kind: Config
 clusters:
-- name: knarr
+- name: {cluster}
   cluster:
     server: {server}
     {ca}
@@ -44,11 +58,11 @@ users:
     {certificate}
     {key}
 contexts:
-- name: knarr
+- name: {cluster}
   context:
-    cluster: knarr
+    cluster: {cluster}
     user: {user}
-current-context: knarr
+current-context: {cluster}
 "
     );
     if fs::read_to_string(path).is_ok_and(|there| there == text) {

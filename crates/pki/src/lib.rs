@@ -153,16 +153,40 @@ impl Pki {
         if good {
             return Ok(pair);
         }
+        // Read before the key of the subject is replaced.
+        let signer = read_key(&self.pair(subject.by.name()).key)?;
+        let key = self.new_key(&pair.key)?;
+        write(&pair.certificate, &self.signed(subject, now, LIFE, &key, signer)?, 0o644)?;
+        Ok(pair)
+    }
+
+    /// Issues a certificate for a new key without storing them. Returns both as PEM.
+    pub fn issue(&self, subject: &Subject, now: SystemTime, life: Duration) -> Result<(String, String), Error> {
         let ca = self.pair(subject.by.name());
         let signer = read_key(&ca.key)?;
+        let key = KeyPair::generate().map_err(|source| Error::Content { path: ca.key, source })?;
+        Ok((self.signed(subject, now, life, &key, signer)?, key.serialize_pem()))
+    }
+
+    fn signed(
+        &self,
+        subject: &Subject,
+        now: SystemTime,
+        life: Duration,
+        key: &KeyPair,
+        signer: KeyPair,
+    ) -> Result<String, Error> {
         // Only the name and key identifier of the issuer are used, and both are known.
         let issuer = ca_params(subject.by, now);
-        let key = self.new_key(&pair.key)?;
-        let made = params(subject, now)
-            .and_then(|params| params.signed_by(&key, &Issuer::from_params(&issuer, signer)))
-            .map_err(|source| Error::Content { path: pair.certificate.clone(), source })?;
-        write(&pair.certificate, &made.pem(), 0o644)?;
-        Ok(pair)
+        let made =
+            params(subject, now, life).and_then(|params| params.signed_by(key, &Issuer::from_params(&issuer, signer)));
+        let path = self.pair(&subject.name).certificate;
+        Ok(made.map_err(|source| Error::Content { path, source })?.pem())
+    }
+
+    /// Reads the certificate with this name; `None` if it is missing or invalid.
+    pub fn certificate_of(&self, name: &str) -> Option<CertificateInfo> {
+        read::certificate(&self.pair(name).certificate)
     }
 
     /// Returns the certificates in the directory, sorted by name.
@@ -233,7 +257,7 @@ fn ca_params(ca: CertificateAuthority, now: SystemTime) -> CertificateParams {
     params
 }
 
-fn params(subject: &Subject, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+fn params(subject: &Subject, now: SystemTime, life: Duration) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(subject.names.clone())?;
     params.distinguished_name = DistinguishedName::new();
     if !subject.organization.is_empty() {
@@ -248,7 +272,7 @@ fn params(subject: &Subject, now: SystemTime) -> Result<CertificateParams, rcgen
     };
     params.use_authority_key_identifier_extension = true;
     params.not_before = (now - CLOCKS_DIFFER).into();
-    params.not_after = (now + LIFE).into();
+    params.not_after = (now + life).into();
     Ok(params)
 }
 
@@ -341,6 +365,21 @@ mod tests {
         for key in [pair.key, pki.service_account_key(), pki.ca_pair(CertificateAuthority::Cluster).key] {
             assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
         }
+    }
+
+    #[test]
+    fn issued_certificate_is_not_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
+        let (now, before) = (SystemTime::now(), pki.list().unwrap());
+        let (certificate, key) = pki.issue(&Subject::client("", "jane", "dev"), now, DAY).unwrap();
+        assert_eq!(pki.list().unwrap(), before);
+        assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"));
+        let file = dir.path().join("issued.pem");
+        fs::write(&file, certificate).unwrap();
+        let seen = read::certificate(&file).unwrap();
+        assert_eq!((seen.common_name.as_str(), seen.organization.as_str()), ("jane", "dev"));
+        assert!(seen.not_after <= now + DAY && seen.not_after > now + DAY / 2);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use diagnostics::checkup::{Cgroups, Clock, Disk, Hierarchy, Limits, Machine, Port, PortUser, Requirement, Sync};
 
 use super::{Doctor, features};
+use crate::capabilities;
 
 /// Number of timed writes. The 99th percentile is the second slowest of them.
 const SYNCS: usize = 100;
@@ -38,7 +39,7 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
         ],
         disk: disk(&dir),
         clock: clock(),
-        capabilities: capabilities(),
+        capabilities: capabilities::effective(),
         limits: limits(),
         forwarding: read("/proc/sys/net/ipv4/ip_forward").map(|text| text.trim() != "0"),
         resolvers: resolvers(&read("/etc/resolv.conf").unwrap_or_default()),
@@ -191,13 +192,6 @@ fn clock() -> Clock {
         unix_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
         went_back,
     }
-}
-
-/// Returns the effective capabilities of this process as a bit mask.
-pub(crate) fn capabilities() -> u64 {
-    let status = read("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
-    u64::from_str_radix(line.trim(), 16).unwrap_or_default()
 }
 
 fn limits() -> Limits {

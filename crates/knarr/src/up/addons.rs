@@ -65,7 +65,7 @@ fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>>
     }
     let ca = layout.pki().join("ca.crt");
     let ca = std::fs::read(&ca).with_context(|| format!("failed to read {}", ca.display()))?;
-    let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
+    let server = format!("https://{}", SocketAddr::new(layout.advertised, layout.port));
     objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &ca)));
     objects.push((Resource::namespaced("", "v1", "services", "Service"), dns_service(layout)));
     Ok(objects)

@@ -251,6 +251,14 @@ pub(crate) struct Layout {
     pub address: IpAddr,
     /// All addresses of the host, at most one per IP family.
     pub addresses: Vec<IpAddr>,
+    /// Address at which nodes and pods reach the API server of this host.
+    pub advertised: IpAddr,
+    /// External addresses of the node, at most one per IP family.
+    pub external_addresses: Vec<IpAddr>,
+    /// Further names and addresses of the API server.
+    pub server_names: Vec<String>,
+    /// Name of the cluster, and of its context in kubeconfigs.
+    pub cluster_name: String,
     /// Address at which this host's components reach its API server.
     pub own_server: IpAddr,
     /// Port of the API server.
@@ -274,10 +282,15 @@ impl Layout {
         let node_name = options.node_name.clone().unwrap_or_else(preflight::host_name);
         let nth = |number| nth(&options.service_cidr, number);
         let bound = options.bind_address;
+        let address = *addresses.first().context("this host has no address")?;
         Ok(Self {
             data_dir: options.data_dir.clone(),
             node_name,
-            address: *addresses.first().context("this host has no address")?,
+            address,
+            advertised: options.server_reach.advertise_address.unwrap_or(address),
+            external_addresses: options.node_reach.node_external_ip.clone(),
+            server_names: options.server_reach.tls_san.clone(),
+            cluster_name: options.cluster_name.clone(),
             addresses,
             own_server: if bound.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { bound },
             port: options.secure_port,
@@ -333,9 +346,12 @@ impl Layout {
                 .map(str::to_owned)
                 .to_vec();
         names.extend(["localhost".to_owned(), self.node_name.clone()]);
-        let own = [Ipv4Addr::LOCALHOST.into(), self.own_server];
-        let addresses: BTreeSet<&IpAddr> = own.iter().chain(&self.addresses).chain(&self.first_services).collect();
+        let own = [Ipv4Addr::LOCALHOST.into(), self.own_server, self.advertised];
+        let own = own.iter().chain(&self.addresses).chain(&self.external_addresses);
+        let addresses: BTreeSet<&IpAddr> = own.chain(&self.first_services).collect();
         names.extend(addresses.into_iter().map(ToString::to_string));
+        let further: BTreeSet<&String> = self.server_names.iter().filter(|name| !names.contains(name)).collect();
+        names.extend(further.into_iter().cloned());
         let server = Subject {
             name: "apiserver".to_owned(),
             by: CertificateAuthority::Cluster,
@@ -482,7 +498,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
         ("bind-address", layout.everywhere(options.bind_address).to_string()),
-        ("advertise-address", layout.address.to_string()),
+        ("advertise-address", layout.advertised.to_string()),
         ("cert-dir", path(layout.pki())),
         ("tls-cert-file", file("apiserver.crt")),
         ("tls-private-key-file", file("apiserver.key")),
@@ -674,6 +690,25 @@ mod tests {
             let is_component = component::of(&user).any(|found| found.node == "n1");
             // The role of kube-proxy is read-only upstream.
             assert!(is_component || user.node() == Some("n1") || user.name == "system:kube-proxy", "{user:?}");
+        }
+    }
+
+    #[test]
+    fn certificate_of_the_api_server_has_all_addresses_and_names_at_which_it_is_reached() {
+        let mut options = Options::default();
+        options.server_reach.tls_san = ["api.example.com", "192.0.2.1", "api.example.com"].map(str::to_owned).into();
+        options.server_reach.advertise_address = Some([198, 51, 100, 7].into());
+        options.node_reach.node_external_ip = vec![[203, 0, 113, 5].into()];
+        let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        let certificates = layout.certificates();
+        let names = &certificates.iter().find(|subject| subject.name == "apiserver").unwrap().names;
+        for name in ["api.example.com", "192.0.2.1", "198.51.100.7", "203.0.113.5", "127.0.0.1", "10.96.0.1"] {
+            assert_eq!(names.iter().filter(|one| *one == name).count(), 1, "{name} in {names:?}");
+        }
+        let planned = of(&[Placement::Server, Placement::Node], &options, &layout, &Pki::at(&layout.pki()));
+        let flags: Vec<String> = planned.into_iter().flat_map(|(_, flags)| flags).collect();
+        for flag in ["--advertise-address=198.51.100.7", "--node-external-ip=203.0.113.5"] {
+            assert!(flags.contains(&flag.to_owned()), "{flag} in {flags:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use diagnostics::checkup::capabilities_lacking;
 
 use super::Options;
 use super::plan::METRICS;
-use crate::doctor::host;
+use crate::capabilities;
 
 /// Minimum free disk space for a start.
 const FREE_BYTES_MIN: u64 = 256 << 20;
@@ -18,6 +18,8 @@ const FREE_BYTES_MIN: u64 = 256 << 20;
 /// Runs all checks except that of the disk, which runs before the first file is written.
 pub(crate) fn check(options: &Options) -> Result<()> {
     options.offer.check()?;
+    options.node_reach.check()?;
+    options.server_reach.check(&options.service_cidr)?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     if is_on("kubelet") {
         may_run_pods(", or run without a node with --disable kubelet,proxy,dns")?;
@@ -42,6 +44,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
 /// Runs the checks for a node without a server.
 pub(crate) fn node(options: &Options) -> Result<()> {
     options.offer.check()?;
+    options.node_reach.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     may_run_pods("")?;
     free(SocketAddr::from(([0, 0, 0, 0], options.kubelet_port)), "the kubelet", Some("--kubelet-port"))?;
@@ -73,7 +76,7 @@ pub(crate) fn check_free_space(dir: &Path) -> Result<()> {
 
 fn may_run_pods(or_else: &str) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "running pods needs root; use sudo{or_else}");
-    let lacking = capabilities_lacking(host::capabilities());
+    let lacking = capabilities_lacking(capabilities::effective());
     ensure!(
         lacking.is_empty(),
         "running pods needs {}, which this process does not have; add the capability (in a container: --privileged){or_else}",

@@ -8,6 +8,7 @@ mod logs;
 mod network;
 mod nodes;
 mod operate;
+mod reach;
 mod readme;
 #[path = "../kubectl/real.rs"]
 mod real;

@@ -36,6 +36,9 @@ pub(super) fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("eviction-hard", format!("{EVICTION_HARD},memory.available<{}Mi", MEMORY_EVICTION_BYTES >> 20)),
     ]);
+    if !layout.external_addresses.is_empty() {
+        flags.push(format!("--node-external-ip={}", list(&layout.external_addresses)));
+    }
     let reserved = options.offer.reserved(&Machine::read(&layout.data_dir), MEMORY_EVICTION_BYTES);
     flags.extend(reserved.map(|reserved| format!("--system-reserved={reserved}")));
     if options.static_pods {
