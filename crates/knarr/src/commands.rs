@@ -4,7 +4,7 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down,
-    etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, man, members, metrics_server, network,
+    etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, logs, man, members, metrics_server, network,
     node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
 };
 
@@ -227,6 +227,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run the provisioner of volumes that are directories of this node",
         arguments: local_path::arguments,
         run: local_path::run,
+    },
+    Command {
+        name: "logs",
+        group: Group::Cluster,
+        about: "Print the log of the components on this host",
+        arguments: logs::arguments,
+        run: logs::run,
     },
     Command {
         name: "man",

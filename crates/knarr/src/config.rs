@@ -1,12 +1,13 @@
 //! `knarr config`: checks and shows the settings of configuration files and the environment.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
-use crate::output::outln;
+use crate::output::{out, outln};
 use crate::settings::{self, RUN, Settings};
 
 /// Check and show the settings of configuration files and the environment.
@@ -43,7 +44,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let cli = crate::cli();
     match Config::from_arg_matches(matches)?.what {
         ConfigCommand::Check { file } => check(&cli, &file),
-        ConfigCommand::Show { command, file } => show(&cli, &command, &file),
+        ConfigCommand::Show { command, file } => {
+            out!("{}", table(&cli, &command, &file)?);
+            Ok(())
+        }
     }
 }
 
@@ -76,11 +80,12 @@ fn first_line(error: &clap::Error) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-fn show(cli: &clap::Command, name: &str, file: &Path) -> Result<()> {
+/// Returns the flags of a command with their values and sources, without secrets.
+pub(crate) fn table(cli: &clap::Command, name: &str, file: &Path) -> Result<String> {
     let command = cli.find_subcommand(name).context("clap knows the command")?;
     let mut settings = settings::configured(cli, file)?;
     settings.extend(settings::from_environment(settings::flags(&[command]), |name| std::env::var_os(name))?);
-    outln!("{:<28} {:<36} SOURCE", "FLAG", "VALUE");
+    let mut table = format!("{:<28} {:<36} SOURCE\n", "FLAG", "VALUE");
     for arg in settings::flags(&[command]) {
         let Some(flag) = arg.get_long() else { continue };
         let (value, source) = match settings.get(flag) {
@@ -91,7 +96,7 @@ fn show(cli: &clap::Command, name: &str, file: &Path) -> Result<()> {
             }
         };
         let value = if settings::is_secret(flag) && !value.is_empty() { "(hidden)".to_owned() } else { value };
-        outln!("{flag:<28} {value:<36} {source}");
+        let _ = writeln!(table, "{flag:<28} {value:<36} {source}");
     }
-    Ok(())
+    Ok(table)
 }

@@ -1,8 +1,9 @@
 //! `knarr doctor`: checks whether this host can run a cluster, and the health of the one that runs on it.
 
+mod bundle;
 mod cluster;
 mod features;
-pub(crate) mod host;
+mod host;
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use apimachinery::json;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use diagnostics::checkup;
 
-use crate::output::{out, outln};
+use crate::output::{self, out, outln};
 use crate::up::Instance;
 
 /// Check this host and the cluster on it.
@@ -35,6 +36,10 @@ struct Doctor {
     /// Output format.
     #[arg(short, long, default_value = "table")]
     output: Output,
+    /// Also write an archive for the analysis of a problem: checks, objects without Secrets, logs, packet rules,
+    /// settings and versions. The file must not exist.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -52,17 +57,16 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let doctor = Doctor::from_arg_matches(matches)?;
     let holder = if doctor.data_dir.is_dir() { Instance::holder(&doctor.data_dir)? } else { None };
     let machine = host::observe(&doctor, holder);
-    let cluster = match holder {
-        None => None,
-        Some(process) => {
-            let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            Some(executor.block_on(cluster::observe(&doctor.data_dir, process)))
-        }
-    };
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let cluster = holder.map(|process| executor.block_on(cluster::observe(&doctor.data_dir, process)));
     let rows = checkup::evaluate(&machine, cluster.as_ref());
     match doctor.output {
         Output::Json => outln!("{}", json::to_string_pretty(&checkup::json(&rows))),
         Output::Table => out!("{}", checkup::table(&rows)),
+    }
+    if let Some(file) = &doctor.bundle {
+        let count = executor.block_on(bundle::write(file, &doctor.data_dir, &rows))?;
+        output::error_line(format_args!("wrote {count} files into {}", file.display()));
     }
     match cluster {
         None => ensure!(!checkup::prevents(&rows), "a cluster cannot start on this host; see the checks marked FAIL"),

@@ -70,6 +70,7 @@ mod kubelet;
 mod licenses;
 mod local_path;
 mod log;
+mod logs;
 mod man;
 mod members;
 mod metrics_server;

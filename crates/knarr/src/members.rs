@@ -1,14 +1,23 @@
 //! `knarr members`: members of the replicated store.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::store::client::{Member, Members, RemoteConfig};
 use anyhow::{Context, Result};
+use apimachinery::time::Time;
+use apimachinery::{Resource, Value, value};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use client::{Client, Target};
 
+use crate::admin_client;
 use crate::output::outln;
 use crate::up::Options;
 use crate::up::plan::{Layout, Store};
+
+/// Time limit of each request to a member.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// List and remove members of the replicated store.
 #[derive(Args, Debug)]
@@ -43,28 +52,63 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
             let dir = data_dir.display();
             format!("the cluster in {dir} has no replicated store: only `knarr server` has one, not `knarr up`")
         })?;
-        let known = rows(&members).await?;
         let Some(MembersCommand::Rm { name }) = what else {
-            outln!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
-            for Row { member, role, alarm } in known {
-                let peers = member.peer_urls.join(",");
-                outln!("{:<18x} {:<24} {role:<10} {alarm:<10} {peers}", member.id, member.name);
+            let client = admin_client::admin(&admin_client::config(&data_dir)?)?;
+            outln!("{:<18} {:<24} {:<10} {:<44} {:<10} PEERS", "ID", "NAME", "ROLE", "REACH", "ALARM");
+            for Row { member, role, alarm, reach } in rows(&members, &data_dir, &client).await? {
+                let (peers, reach) = (member.peer_urls.join(","), reach.to_string());
+                outln!("{:<18x} {:<24} {role:<10} {reach:<44} {alarm:<10} {peers}", member.id, member.name);
             }
             return Ok(());
         };
-        let row = known.iter().find(|row| row.member.name == name);
-        let row = row.with_context(|| format!("no member {name}"))?;
-        members.remove(row.member.id).await.with_context(|| format!("failed to remove member {name}"))?;
+        let known = listed(&members).await?;
+        let member = known.iter().find(|member| member.name == name);
+        let member = member.with_context(|| format!("no member {name}"))?;
+        members.remove(member.id).await.with_context(|| format!("failed to remove member {name}"))?;
         outln!("member {name} removed");
         Ok(())
     })
 }
 
-/// A member, its role and its alarm, for output.
+/// A member and its state, for output.
 pub(crate) struct Row {
     pub member: Member,
     pub role: &'static str,
     pub alarm: &'static str,
+    pub reach: Reach,
+}
+
+/// Whether a member responds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Reachable,
+    /// The member was added, and its server has not joined yet.
+    NotStarted,
+    /// With the last heartbeat of its node, if that is known.
+    Unreachable(Option<Time>),
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reachable => write!(formatter, "reachable"),
+            Self::NotStarted => write!(formatter, "not started"),
+            Self::Unreachable(None) => write!(formatter, "unreachable"),
+            Self::Unreachable(Some(since)) => write!(formatter, "unreachable since {since}"),
+        }
+    }
+}
+
+impl Row {
+    /// Returns the member as in `knarr status -o json`.
+    pub(crate) fn to_value(&self) -> Value {
+        let Self { member, role, alarm, reach } = self;
+        let urls = member.peer_urls.iter().map(|url| Value::from(url.as_str())).collect::<Vec<_>>();
+        value!({
+            "id": (format!("{:x}", member.id)), "name": (member.name.as_str()), "role": (*role), "alarm": (*alarm),
+            "reach": (reach.to_string()), "peerURLs": urls,
+        })
+    }
 }
 
 /// Returns a client of the local store member, or `None` if the store is not replicated here. Must be called in a Tokio
@@ -84,17 +128,71 @@ pub(crate) fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     Ok(Some(layout.store_at("127.0.0.1")))
 }
 
-pub(crate) async fn rows(members: &Members) -> Result<Vec<Row>> {
-    let known = members.list().await.context("the store member of this host does not respond")?;
+async fn listed(members: &Members) -> Result<Vec<Member>> {
+    members.list().await.context("the store member of this host does not respond")
+}
+
+/// Returns the members with their states. Each one is asked, because the leader still lists one that is powered off.
+pub(crate) async fn rows(members: &Members, data_dir: &Path, client: &Client) -> Result<Vec<Row>> {
+    let known = listed(members).await?;
     let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
-    let row = |member: Member| Row {
-        role: match (member.id == leader, member.learner) {
-            (true, _) => "leader",
-            (false, true) => "learner",
-            (false, false) => "follower",
-        },
-        alarm: if alarmed.contains(&member.id) { "no space" } else { "none" },
-        member,
-    };
-    Ok(known.into_iter().map(row).collect())
+    let mut rows = Vec::new();
+    let config = config(data_dir)?.context("this host has no member of the store")?;
+    for member in known {
+        let is_reachable = responds(&member, &config).await;
+        rows.push(Row {
+            role: match (member.id == leader, member.learner) {
+                (true, _) => "leader",
+                (false, true) => "learner",
+                (false, false) => "follower",
+            },
+            alarm: if alarmed.contains(&member.id) { "no space" } else { "none" },
+            reach: match (is_reachable, member.client_urls.is_empty()) {
+                (true, _) => Reach::Reachable,
+                (false, true) => Reach::NotStarted,
+                (false, false) => Reach::Unreachable(last_heartbeat(client, &member.name).await),
+            },
+            member,
+        });
+    }
+    Ok(rows)
+}
+
+/// Whether a member responds itself.
+async fn responds(member: &Member, config: &RemoteConfig) -> bool {
+    let config = RemoteConfig { servers: member.client_urls.clone(), ..config.clone() };
+    let Ok(members) = Members::new(&config) else { return false };
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, members.known()).await;
+    !config.servers.is_empty() && response.is_ok_and(|response| response.is_ok())
+}
+
+/// Returns when the node of a member last renewed its Lease. Nodes have the names of their members.
+async fn last_heartbeat(client: &Client, name: &str) -> Option<Time> {
+    let leases = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
+    let target = Target::named(&leases, "kube-node-lease", name);
+    let lease = tokio::time::timeout(RESPONSE_TIMEOUT, client.get(&target)).await.ok()?.ok()?;
+    Time::parse_micro(lease.str_at(&["spec", "renewTime"])?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreachable_member_has_the_time_of_its_last_heartbeat() {
+        let since = Time::from_unix(1, 0);
+        assert_eq!(Reach::Unreachable(Some(since)).to_string(), "unreachable since 1970-01-01T00:00:01Z");
+        assert_eq!(Reach::Unreachable(None).to_string(), "unreachable");
+        let member = Member {
+            id: 10,
+            name: "n".to_owned(),
+            peer_urls: vec!["https://a:2380".to_owned()],
+            client_urls: Vec::new(),
+            learner: false,
+        };
+        let row = Row { member, role: "follower", alarm: "none", reach: Reach::NotStarted };
+        let value = row.to_value();
+        assert_eq!(value.str_at(&["reach"]), Some("not started"));
+        assert_eq!(value.str_at(&["id"]), Some("a"));
+    }
 }

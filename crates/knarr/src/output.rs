@@ -6,9 +6,12 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first write error, reported at the end of the command.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+/// Whether the reader has closed standard output.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line to standard output, as `println!` does.
 macro_rules! outln {
@@ -43,15 +46,22 @@ pub(crate) fn error_line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(format_args!("{text}\n"));
 }
 
+/// Whether output is discarded because its reader is gone. Commands that only print then have nothing left to do.
+pub(crate) fn is_closed() -> bool {
+    IS_CLOSED.load(Ordering::Relaxed)
+}
+
 /// Returns the first write error other than a closed pipe.
 pub(crate) fn finish() -> io::Result<()> {
     FAILURE.lock().expect("no holder panics").take().map_or(Ok(()), Err)
 }
 
 fn record(printed: io::Result<()>) {
-    if let Err(error) = printed
-        && error.kind() != ErrorKind::BrokenPipe
-    {
+    if let Err(error) = printed {
+        if error.kind() == ErrorKind::BrokenPipe {
+            IS_CLOSED.store(true, Ordering::Relaxed);
+            return;
+        }
         FAILURE.lock().expect("no holder panics").get_or_insert(error);
     }
 }

@@ -8,9 +8,9 @@ use apimachinery::{Object, Value, json, yaml};
 use kubectl::commands::completion::{SHELLS, script};
 
 use super::options::Service;
-use super::unit;
 use crate::join::token_args;
 use crate::man;
+use crate::service_unit as unit;
 use crate::up::DATA_DIR_MODE;
 
 /// The installed binary.
@@ -67,6 +67,14 @@ impl Init {
         match self {
             Self::Systemd => &["systemctl", "stop", "knarr.service"],
             Self::Openrc => &["rc-service", "knarr", "stop"],
+        }
+    }
+
+    /// Returns the file that the service writes its output to.
+    const fn log_file(self) -> Option<&'static str> {
+        match self {
+            Self::Systemd => None,
+            Self::Openrc => Some("/var/log/knarr.log"),
         }
     }
 
@@ -235,6 +243,7 @@ pub(super) fn uninstall(record: &Record, down: Option<Vec<String>>) -> Vec<Actio
     actions.extend(down.map(Action::Run));
     actions.extend(record.files.iter().cloned().map(Action::Remove));
     actions.push(Action::Remove(RECORD.into()));
+    actions.extend(record.init.log_file().map(|file| Action::Remove(file.into())));
     actions.extend(record.dirs.iter().rev().cloned().map(Action::RemoveDir));
     actions.extend(record.init.reload().map(run));
     actions

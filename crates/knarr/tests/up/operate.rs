@@ -10,6 +10,7 @@ use super::{DEADLINE, KNARR, Machine, text};
 pub(crate) fn run_checks(machine: &Machine) {
     the_doctor_finds_the_cluster_well(machine);
     the_status_names_every_component(machine);
+    the_state_is_machine_readable_and_collected(machine);
     deployment_is_traced_from_creation_to_rules(machine);
     certificates_are_made_anew_while_everything_runs(machine);
     tokens_are_listed_and_taken_back(machine);
@@ -50,6 +51,39 @@ fn the_status_names_every_component(machine: &Machine) {
     ] {
         assert!(status.contains(part), "{part:?} is not in\n{status}");
     }
+}
+
+/// The data of `knarr status -o json`, `knarr logs` and `knarr doctor --bundle`.
+fn the_state_is_machine_readable_and_collected(machine: &Machine) {
+    let status: serde_json::Value = serde_json::from_str(&machine.knarr("status -o json")).unwrap();
+    assert_eq!(status["cluster"]["state"], "ready", "{status:#}");
+    let component = |name: &str| status["components"].as_array().unwrap().iter().any(|one| one["name"] == name);
+    assert!(component("kube-apiserver") && component("kubelet"), "{status:#}");
+    assert_eq!(status["nodes"][0]["name"], "only", "{status:#}");
+    assert!(status["certificates"][0]["daysLeft"].as_i64().unwrap() > 100, "{status:#}");
+
+    let log = machine.knarr("logs kubelet --tail 5");
+    assert!(log.lines().filter(|line| line.contains("component{name=")).count() > 0, "{log}");
+    assert!(!log.contains("component{name=\"kube-apiserver\"}"), "{log}");
+    let unknown = machine.output_of(&format!("{KNARR} logs kublet --data-dir {}", machine.data().display()));
+    assert!(unknown.contains("kubelet"), "{unknown}");
+
+    machine.succeed("kubectl create secret generic hidden --from-literal=password=hunter2-hunter2");
+    let bundle = machine.dir.path().join("bundle.tgz");
+    machine.knarr(&format!("doctor --bundle {}", bundle.display()));
+    let dir = machine.dir.path().join("bundle");
+    std::fs::create_dir(&dir).unwrap();
+    machine.succeed(&format!("tar -C {} -xzf {}", dir.display(), bundle.display()));
+    let text = |name: &str| {
+        std::fs::read_to_string(dir.join("knarr-bundle").join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    assert!(text("objects/apps/deployments.json").contains("\"name\": \"web\""));
+    assert!(text("checks.txt").contains("API server") && text("logs/knarr.log").contains("component{"));
+    assert!(text("versions.json").contains("v1.36") && text("settings/up.txt").contains("node-name"));
+    assert!(!dir.join("knarr-bundle/objects/core/secrets.json").exists());
+    let leaked = machine.output_of(&format!("grep -rlE hunter2|aHVudGVyMi {}", dir.display()));
+    assert_eq!(leaked, "", "{}", text("problems.txt"));
+    machine.succeed("kubectl delete secret hidden");
 }
 
 fn deployment_is_traced_from_creation_to_rules(machine: &Machine) {

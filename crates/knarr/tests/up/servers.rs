@@ -131,6 +131,15 @@ impl Segment {
         }
     }
 
+    /// Waits until a server reports another one as unreachable. These servers have no node, whose heartbeat would give
+    /// the time.
+    fn sees_unreachable(&self, server: usize, other: usize) {
+        self.eventually(server, &self.line(server, "members"), |members| {
+            let line = members.lines().find(|line| line.contains(&format!(" s{other} ")));
+            line.is_some_and(|line| line.contains(" unreachable "))
+        });
+    }
+
     /// Returns the number of the server whose store member is the leader.
     fn leader(&self, server: usize) -> usize {
         let output = self.eventually(server, &self.line(server, "members"), |output| output.contains("leader"));
@@ -378,6 +387,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     let removed = segment.leader(1);
     segment.knarr(removed, "down --now");
     let rest = other_than(removed);
+    segment.sees_unreachable(rest, removed);
     segment.knarr(rest, &format!("members rm s{removed}"));
     let members = segment.knarr(rest, "members");
     assert!(members.lines().count() == 3 && !members.contains(&format!(" s{removed} ")), "{members}");
