@@ -167,6 +167,17 @@ pub struct Cluster {
     pub certificates: Vec<(String, u64)>,
     /// Latency of a linearizable read in microseconds, or the error.
     pub store: Result<u64, String>,
+    /// The last backup that was verified.
+    pub backup: Option<LastBackup>,
+}
+
+/// A backup that was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastBackup {
+    pub file: String,
+    pub age_seconds: u64,
+    /// Interval of scheduled backups.
+    pub every_seconds: Option<u64>,
 }
 
 /// The result of a check.

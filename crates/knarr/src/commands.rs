@@ -3,9 +3,9 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor, down,
-    etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, logs, man, members, metrics_server, network,
-    node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
+    agent, apiserver, backup, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor,
+    down, etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, logs, man, members,
+    metrics_server, network, node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -52,6 +52,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Run a node that joins an existing cluster",
         arguments: agent::arguments,
         run: agent::run,
+    },
+    Command {
+        name: "backup",
+        group: Group::Cluster,
+        about: "Save the store, the PKI and the settings of the cluster in one file",
+        arguments: backup::arguments,
+        run: backup::run,
     },
     Command {
         name: "certs",
@@ -278,6 +285,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: pause::run,
     },
     Command {
+        name: "restore",
+        group: Group::Cluster,
+        about: "Create the cluster of a backup on a host without a cluster",
+        arguments: backup::restore_arguments,
+        run: backup::restore,
+    },
+    Command {
         name: "server",
         group: Group::Nodes,
         about: "Run a control plane server of a cluster with several servers",
@@ -331,6 +345,6 @@ pub(crate) const COMMANDS: &[Command] = &[
         group: Group::Cluster,
         about: "Run a cluster on this host, in one process",
         arguments: up::arguments,
-        run: up::run,
+        run: |matches| up::run(matches, backup::keep),
     },
 ];

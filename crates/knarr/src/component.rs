@@ -82,6 +82,13 @@ impl InProcessServer {
         server.mount.set(mount).map_err(|_| anyhow::anyhow!("the API server has a mounted handler already"))
     }
 
+    /// Adds metrics of this process to those of the started server.
+    pub(crate) fn add_metrics(&self, text: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
+        let server = self.server.get().context("the API server of this process has not started")?;
+        let added = server.metrics.of_process.set(Box::new(text));
+        added.map_err(|_| anyhow::anyhow!("the API server has the metrics of this process already"))
+    }
+
     fn transport(&self, user: Option<User>) -> Result<Arc<dyn Transport>> {
         let server = self.server.get().context("the API server of this process has not started")?;
         Ok(in_process::transport(Arc::clone(server), user))

@@ -13,11 +13,11 @@ use pki::Pki;
 
 use ::store::client::{Members, MembersError};
 
-use crate::admin_client;
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Network, bundle};
 use crate::up::plan::{self, Layout, Store};
 use crate::up::{self, Options, preflight};
+use crate::{admin_client, backup};
 
 /// Time limit for a healthy store when a server joins, and the retry interval.
 const HEALTHY_DEADLINE: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if !options.systemd_unit {
         token_args::conceal()?;
     }
-    up::launch(options, async |options| server.complete(options).await)
+    up::launch(options, backup::keep, async |options| server.complete(options).await)
 }
 
 impl Server {

@@ -21,7 +21,7 @@ use crate::service_manager;
 /// The default configuration file. The drop-in files are in the directory [`DROP_INS`] beside it.
 pub(crate) const FILE: &str = "/etc/knarr/config.yaml";
 /// Name of the directory with drop-in files.
-const DROP_INS: &str = "config.d";
+pub(crate) const DROP_INS: &str = "config.d";
 /// The environment variable with the path of the configuration file. Empty: no files are read.
 const FILE_VARIABLE: &str = "KNARR_CONFIG";
 /// Commands that run a cluster or a node. They use all settings; the keys of a file are their flags.

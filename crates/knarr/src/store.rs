@@ -181,7 +181,7 @@ fn remote_config(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteC
 }
 
 /// Returns the connection to the store of a cluster on this host, embedded or replicated. `None` if it does not run.
-fn local_config(dir: &Path) -> Result<Option<RemoteConfig>> {
+pub(crate) fn local_config(dir: &Path) -> Result<Option<RemoteConfig>> {
     let socket = dir.join(STORE_SOCKET);
     // Connecting fails on a stale socket of a killed process.
     if UnixStream::connect(&socket).is_ok() {

@@ -12,6 +12,7 @@ pub(crate) mod preflight;
 pub(crate) mod reach;
 pub(crate) mod ready;
 mod renewal;
+pub(crate) mod schedule;
 mod static_pods;
 mod steps;
 mod sudo;
@@ -33,11 +34,13 @@ pub(crate) use disk::Disk;
 pub(crate) use instance::{DATA_DIR_MODE, Instance};
 use nodes::Nodes;
 pub(crate) use offer::Offer;
-use reach::{NodeReach, ServerReach};
 use plan::{Layout, Placement, Row};
+use reach::{NodeReach, ServerReach};
+use schedule::Schedule;
 pub(crate) use steps::Steps;
 
 use crate::component::{self, InProcessServer, ProcessContext};
+use crate::last_backup;
 use crate::service_manager::{HealthCheck, ServiceManager};
 
 /// Run a cluster on this host.
@@ -102,6 +105,8 @@ pub(crate) struct Options {
     /// Components that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     pub disable: Vec<String>,
+    #[command(flatten)]
+    pub backup: Schedule,
     /// Flags of components, given as `--kubelet-arg NAME=VALUE` and so on. They override the computed flags.
     #[arg(skip)]
     pub own_flags: BTreeMap<&'static str, Vec<String>>,
@@ -130,6 +135,9 @@ impl Default for Options {
     }
 }
 
+/// Makes the scheduled backups of a data directory.
+pub(crate) type Backups = fn(Schedule, PathBuf) -> plan::Running;
+
 /// Running components by name.
 pub(crate) type Parts = JoinSet<(&'static str, Result<()>)>;
 
@@ -154,12 +162,16 @@ pub(crate) fn options(matches: &ArgMatches) -> Result<Options> {
 }
 
 /// Runs the cluster until SIGTERM or SIGINT. Pods keep running.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    launch(options(matches)?, async |options| Ok(options))
+pub(crate) fn run(matches: &ArgMatches, backups: Backups) -> Result<()> {
+    launch(options(matches)?, backups, async |options| Ok(options))
 }
 
 /// Runs a server of a cluster. `complete` adds the settings of an existing cluster to the options.
-pub(crate) fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
+pub(crate) fn launch(
+    mut options: Options,
+    backups: Backups,
+    complete: impl AsyncFnOnce(Options) -> Result<Options>,
+) -> Result<()> {
     if options.systemd_unit {
         return background::print_unit(&options.data_dir);
     }
@@ -176,10 +188,10 @@ pub(crate) fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -
     preflight::check(&options)?;
     static_pods::check(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
-    component::run("up", async { serve(&complete(options).await?, &instance).await })
+    component::run("up", async { serve(&complete(options).await?, &instance, backups).await })
 }
 
-async fn serve(options: &Options, instance: &Instance) -> Result<()> {
+async fn serve(options: &Options, instance: &Instance, backups: Backups) -> Result<()> {
     let mut steps = Steps::start();
     let nodes = Nodes::open_for_start(options)?;
     let found = preflight::addresses_or(&options.node_ip, &options.service_cidr)?;
@@ -203,12 +215,12 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
         let user = layout.user(row.kubeconfig).context("every component has a user")?;
-        let in_process = (!options.static_pods).then(|| in_process.with_user(user));
+        let own_server = (!options.static_pods).then(|| in_process.with_user(user));
         start(
             row,
             flags,
             ProcessContext {
-                in_process,
+                in_process: own_server,
                 gate: Arc::clone(&gate),
                 trace: Some(Arc::clone(&trace)),
                 node_records: Some(nodes::records_source(&options.data_dir)),
@@ -221,6 +233,10 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         }
         if row.name == bringer {
             until(&mut running, ready::server(&layout)).await?;
+            if !options.static_pods {
+                let data_dir = options.data_dir.clone();
+                in_process.add_metrics(move || last_backup::metric(&data_dir))?;
+            }
             steps.done(if options.store == plan::Store::Embedded { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
             let applying = addons::apply_gateway_api(options.clone(), layout.clone());
@@ -237,6 +253,8 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     }
     let hangup = renewal::install_hangup_handler()?;
     steps.finish(&layout);
+    let backups = backups(options.backup.clone(), options.data_dir.clone());
+    running.spawn(async move { ("backups", backups.await) }.in_current_span());
     instance.ready(&parts)?;
     service_manager.ready();
     tokio::select! {

@@ -4,7 +4,7 @@ mod admission;
 mod family;
 mod process;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::kind::{Kind, Persistence};
@@ -69,6 +69,8 @@ pub struct Metrics {
     pub audit_errors: Family<Counter>,
     /// Requests rejected because their audit event could not be written.
     pub audit_rejected: Family<Counter>,
+    /// Returns the metrics of the process that embeds the server, in Prometheus' text format.
+    pub of_process: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
 }
 
 /// The series for the events of one watch.
@@ -134,6 +136,7 @@ impl Default for Metrics {
                 "Requests that were lost with them.",
                 &[],
             ),
+            of_process: OnceLock::new(),
         }
     }
 }
@@ -236,6 +239,9 @@ impl Metrics {
         flow(state, &mut out);
         build(&mut out);
         process::print(&mut out);
+        if let Some(text) = self.of_process.get() {
+            out.push_str(&text());
+        }
         out
     }
 }

@@ -16,7 +16,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("container-runtime", 5),
     ("container-shim", 2),
     ("encryption", 4),
-    ("knarr", 9),
+    ("knarr", 8),
     ("kube-apiserver", 22),
     ("kube-proxy", 4),
     ("kubelet", 16),

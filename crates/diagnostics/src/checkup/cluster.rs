@@ -8,7 +8,7 @@ const DAYS_MIN: u64 = 30;
 const READ_SLOW_MICROS: u64 = 100_000;
 
 pub(super) fn evaluate(cluster: &Cluster) -> Vec<Row> {
-    vec![api(cluster), store(cluster), nodes(cluster), dns(cluster), certificates(cluster)]
+    vec![api(cluster), store(cluster), nodes(cluster), dns(cluster), certificates(cluster), backup(cluster)]
 }
 
 fn api(cluster: &Cluster) -> Row {
@@ -74,6 +74,56 @@ fn certificates(cluster: &Cluster) -> Row {
     }
 }
 
+/// A cluster without backups is no problem: it may be a test. One whose scheduled backups are late is.
+fn backup(cluster: &Cluster) -> Row {
+    let looks_at = "last backup that was verified";
+    let Some(backup) = &cluster.backup else {
+        return Row::new("backup", looks_at, "none; `knarr backup` makes one, --backup-every makes them regularly");
+    };
+    let hours = backup.age_seconds / 3600;
+    let age = if hours < 48 { format!("{hours} h") } else { format!("{} days", hours / 24) };
+    let row = Row::new("backup", looks_at, format!("{}, {age} ago", backup.file));
+    // The next one is made an interval after the last.
+    if backup.every_seconds.is_some_and(|every| backup.age_seconds > every.saturating_mul(2)) {
+        return row.but(CheckResult::Warn, "scheduled backups fail or are late: see \"backup\" in knarr.log");
+    }
+    row
+}
+
 fn millis(micros: u64) -> String {
     format!("responds in {}.{:01} ms", micros / 1000, micros % 1000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LastBackup;
+    use super::*;
+
+    #[test]
+    fn late_scheduled_backup_is_a_warning() {
+        let check = |backup: Option<(u64, Option<u64>)>, found: &str, verdict: CheckResult| {
+            let backup = backup.map(|(age_seconds, every_seconds)| LastBackup {
+                file: "/b".to_owned(),
+                age_seconds,
+                every_seconds,
+            });
+            let cluster = Cluster {
+                process: 1,
+                failed_checks: Ok(Vec::new()),
+                nodes: Vec::new(),
+                dns: None,
+                certificates: Vec::new(),
+                store: Ok(1),
+                backup,
+            };
+            let row = super::backup(&cluster);
+            assert!(row.found.starts_with(found), "{row:?}");
+            assert_eq!(row.verdict, verdict, "{row:?}");
+        };
+        check(None, "none;", CheckResult::Pass);
+        check(Some((7200, None)), "/b, 2 h ago", CheckResult::Pass);
+        check(Some((7200, Some(3600))), "/b, 2 h ago", CheckResult::Pass);
+        check(Some((7201, Some(3600))), "/b, 2 h ago", CheckResult::Warn);
+        check(Some((72 * 3600, None)), "/b, 3 days ago", CheckResult::Pass);
+    }
 }

@@ -345,6 +345,7 @@ mod tests {
             dns: Some(Ok("10.96.0.1".into())),
             certificates: vec![("apiserver".into(), 300), ("ca".into(), 3000)],
             store: Ok(800),
+            backup: None,
         }
     }
 

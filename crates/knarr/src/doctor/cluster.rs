@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail, ensure};
 use apimachinery::meta::Meta;
 use apimachinery::{Resource, Value};
 use client::{Client, ListOptions, Target};
-use diagnostics::checkup::Cluster;
+use diagnostics::checkup::{Cluster, LastBackup};
 use pki::{Pki, days_left};
 use tokio::net::UdpSocket;
 
 use crate::admin_client;
+use crate::last_backup::Record;
 
 /// Timeout of each request to a part of the cluster.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +37,7 @@ pub(super) async fn observe(data_dir: &Path, process: u32) -> Cluster {
         dns: None,
         certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
         store: Err("not checked".to_owned()),
+        backup: Record::read(data_dir).as_ref().map(last_backup),
     };
     let client = match admin_client::config(data_dir).and_then(|config| admin_client::admin(&config)) {
         Ok(client) => client,
@@ -53,6 +55,15 @@ pub(super) async fn observe(data_dir: &Path, process: u32) -> Cluster {
         Err(error) => Some(Err(error)),
     };
     cluster
+}
+
+fn last_backup(record: &Record) -> LastBackup {
+    let age = component_base::clock::now().unix_seconds().saturating_sub(record.time.unix_seconds());
+    LastBackup {
+        file: record.file.display().to_string(),
+        age_seconds: u64::try_from(age).unwrap_or_default(),
+        every_seconds: record.every.map(|every| every.as_secs()),
+    }
 }
 
 async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {

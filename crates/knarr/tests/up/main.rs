@@ -1,6 +1,7 @@
 //! End-to-end tests of `knarr up` in a network namespace, with the real kubectl.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod backup;
 mod dashboard;
 mod examples;
 mod gateway;
