@@ -7,6 +7,7 @@
 //! `plan` is a pure function from objects to a [`routing::RoutingTable`] and to the statuses to write. `proxy` serves the
 //! table and decides nothing about objects. A change of an object replaces the table; requests in flight keep the old one.
 
+pub mod acme;
 pub mod crds;
 mod kinds;
 pub mod plan;

@@ -6,6 +6,7 @@
 //!                            └──> statuses            └──> findings: Events about what is refused or ignored
 //! ```
 
+pub mod acme;
 pub mod annotations;
 mod backends;
 pub mod gateway;
@@ -48,6 +49,10 @@ pub struct Settings {
     pub gateway_addresses: Vec<IpAddr>,
     /// The certificate for hosts without one.
     pub default_certificate: Option<Arc<Certificate>>,
+    /// Whether there is an ACME server.
+    pub acme: bool,
+    /// Requires the PROXY protocol on all listeners.
+    pub proxy_protocol: bool,
 }
 
 /// A consistent observation.
@@ -62,6 +67,7 @@ pub struct Objects {
     pub gateway: gateway::Objects,
     /// Listeners that could not be opened, with the reason.
     pub unavailable: BTreeMap<ListenAddress, String>,
+    pub acme: acme::Progress,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +84,10 @@ pub struct Plan {
     pub secrets: BTreeSet<Key>,
     /// The ConfigMaps that the table depends on.
     pub config_maps: BTreeSet<Key>,
+    /// Certificates to obtain.
+    pub orders: Vec<acme::Order>,
+    /// When the plan changes without a change of an object.
+    pub wake_at: Option<Time>,
 }
 
 /// An observed object.
@@ -129,12 +139,15 @@ pub fn is_claimed(ingress: &Ingress, classes: &Collection<IngressClass>) -> bool
 /// Computes the routing table and everything to report. `now` is the time of conditions that change.
 pub fn plan(settings: &Settings, objects: &Objects, now: Time) -> Plan {
     let mut plan = Plan::default();
-    plan_ingresses(settings, objects, &mut plan);
+    plan_ingresses(settings, objects, now, &mut plan);
     gateway::plan(settings, objects, now, &mut plan);
+    for listener in plan.table.listeners.values_mut() {
+        listener.proxy_protocol = settings.proxy_protocol;
+    }
     plan
 }
 
-fn plan_ingresses(settings: &Settings, objects: &Objects, plan: &mut Plan) {
+fn plan_ingresses(settings: &Settings, objects: &Objects, now: Time, plan: &mut Plan) {
     let claimed = claimed(objects, plan);
     if claimed.is_empty() {
         return;
@@ -145,7 +158,9 @@ fn plan_ingresses(settings: &Settings, objects: &Objects, plan: &mut Plan) {
     hosts.add_default_backends(&claimed, plan);
     let tls = certificates(settings, objects, &claimed, plan);
     let redirect_port = (settings.https_port != 443).then_some(settings.https_port);
-    let http = Listener { hosts: hosts.virtual_hosts(Some(redirect_port)), ..Listener::default() };
+    let mut http = Listener { hosts: hosts.virtual_hosts(Some(redirect_port)), ..Listener::default() };
+    acme::add_orders(settings, objects, &claimed, now, plan);
+    acme::add_challenges(&objects.acme, &mut http.hosts);
     let https = Listener { tls: Some(tls), hosts: hosts.virtual_hosts(None), ..Listener::default() };
     plan.table = RoutingTable {
         listeners: BTreeMap::from([(settings.http_port.into(), http), (settings.https_port.into(), https)]),
@@ -180,11 +195,12 @@ fn certificates(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>],
             let key = Key::new(ingress.entry.key.namespace.clone(), wanted.secret.as_str());
             plan.secrets.insert(key.clone());
             let certificate = match objects.secrets.get(&key) {
-                Some(TlsSecret(Ok(certificate))) => certificate,
-                Some(TlsSecret(Err(error))) => {
+                Some(TlsSecret { certificate: Ok(certificate), .. }) => certificate,
+                Some(TlsSecret { certificate: Err(error), .. }) => {
                     plan.report(ingress, "InvalidCertificate", format!("Secret {}: {error}", wanted.secret));
                     continue;
                 }
+                None if ingress.annotations.acme && settings.acme => continue,
                 None => {
                     let message = format!("there is no Secret {} of type kubernetes.io/tls", wanted.secret);
                     plan.report(ingress, "CertificateNotFound", message);

@@ -113,6 +113,8 @@ pub enum Action {
     Redirect(Redirect),
     /// Answers without a backend, for instance 404 or 500 for a reference that cannot be resolved.
     Respond(StatusCode),
+    /// Answers with this text.
+    Answer(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

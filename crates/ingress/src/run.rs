@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use crate::acme::{self, Issuer};
 use crate::plan::{self, Plan};
 use crate::proxy::{BindError, Proxy};
 use crate::routing::{Certificate, ListenAddress, RoutingTable};
@@ -38,6 +39,8 @@ pub struct Config {
     pub plan: plan::Settings,
     /// The lease of the instance that writes statuses and Events; `None` if there is only one instance.
     pub election: Option<election::Settings>,
+    /// The ACME server for Ingresses that ask for certificates. Only the instance that writes statuses places orders.
+    pub acme: Option<acme::Settings>,
 }
 
 /// The controller stopped.
@@ -61,18 +64,26 @@ pub async fn run(client: Client, mut config: Config, proxy: &Proxy) -> Result<()
     let mut caches = Caches::new(client.clone());
     let (reports, unsent) = watch::channel(Arc::new(report::Report::default()));
     let mut reporting = JoinSet::new();
-    reporting.spawn(report::send(client, config.election.clone(), unsent, caches.wake()).in_current_span());
+    let issuer = config.acme.clone().map(|settings| Issuer::new(client.clone(), settings, caches.wake()));
+    let (issuer, orders) = issuer.unzip();
+    reporting.spawn(report::send(client, config.election.clone(), unsent, caches.wake(), issuer).in_current_span());
     let (mut served, mut used) = (Served::default(), Used::default());
     loop {
         caches.start_needed().await;
         let start = Instant::now();
-        let mut is_settled = true;
+        let (mut is_settled, mut wake_at) = (true, None);
         if caches.is_complete() && caches.has_work() {
             if config.plan.default_certificate.is_none() && caches.has_ingress() {
                 config.plan.default_certificate = Some(Arc::new(self_signed()?));
             }
-            let plan = plan::plan(&config.plan, &caches.observe(served.unavailable.clone()), clock::now());
+            let progress = orders.as_ref().map(acme::Handle::progress).unwrap_or_default();
+            let objects = caches.observe(served.unavailable.clone(), progress.clone());
+            let plan = plan::plan(&config.plan, &objects, clock::now());
             is_settled = !served.replace(proxy, &plan).await;
+            if let Some(orders) = &orders {
+                orders.follow(&plan.orders, &progress);
+            }
+            wake_at = plan.wake_at;
             used = Used::from(&plan);
             reports.send_replace(Arc::new(report::Report { statuses: plan.statuses, events: plan.events }));
         }
@@ -87,8 +98,15 @@ pub async fn run(client: Client, mut config: Config, proxy: &Proxy) -> Result<()
                 false => tokio::time::sleep(RETRY).await,
             }
         };
+        let due = async {
+            match wake_at {
+                Some(time) => tokio::time::sleep_until(clock::instant(time)).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = caches.changed(&used) => {}
+            () = due => {}
             // The proxy tries to listen again when the table is replaced.
             () = retry => served.table = RoutingTable::default(),
         }

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use apimachinery::Key;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches};
 use component_base::election;
-use ingress::plan;
 use ingress::proxy::{self, Proxy};
 use ingress::run::Config;
+use ingress::{acme, plan};
 use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer, level};
@@ -46,12 +46,27 @@ struct Flags {
     /// Maximum number of concurrent connections.
     #[arg(long, value_name = "NUMBER")]
     connections_max: Option<usize>,
+    /// Require the PROXY protocol (v1 or v2) before each connection: only load balancers that send it reach the ports.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    proxy_protocol: bool,
+    /// Append to the forwarding headers of requests instead of replacing them: only trusted proxies reach the ports.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    trust_forwarded_headers: bool,
     /// Log each request.
     #[arg(long)]
     access_log: bool,
     /// Let only the instance that holds the Lease kube-system/knarr-ingress write statuses and Events.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     leader_elect: bool,
+    /// URL of the directory of an ACME server for Ingresses with the annotation knarr.io/acme. Accepts its terms of service.
+    #[arg(long, value_name = "URL")]
+    acme_directory: Option<String>,
+    /// Email address for warnings of the ACME server.
+    #[arg(long, value_name = "ADDRESS", requires = "acme_directory")]
+    acme_email: Option<String>,
+    /// Path to the CA certificates of the ACME server [default: those of the system].
+    #[arg(long, value_name = "PATH", requires = "acme_directory")]
+    acme_ca_file: Option<PathBuf>,
     /// Address on which to serve metrics [default: none].
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
@@ -78,6 +93,7 @@ pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessSer
         flags.gateway_address.is_empty() || !flags.bind_address.iter().any(IpAddr::is_unspecified),
         "--gateway-address needs --bind-address with the other addresses: an unspecified address includes all of them"
     );
+    let config = config(&flags)?;
     let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), None, in_process)?;
     let settings = client::Settings { user_agent: "knarr-ingress".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
@@ -92,7 +108,7 @@ pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessSer
         outln!("ready");
     }
     let stopped = tokio::select! {
-        ended = ingress::run::run(client, config(&flags), &proxy) => ended.map_err(Into::into),
+        ended = ingress::run::run(client, config, &proxy) => ended.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     proxy.shutdown(SHUTDOWN).await;
@@ -104,11 +120,14 @@ fn proxy_settings(flags: &Flags) -> proxy::Settings {
     settings.bind.clone_from(&flags.bind_address);
     settings.access_log = flags.access_log;
     settings.reuse_port = flags.reuse_port;
+    if flags.trust_forwarded_headers {
+        settings.forwarding = proxy::ForwardingTrust::Append;
+    }
     settings.connections_max = flags.connections_max.unwrap_or(settings.connections_max);
     settings
 }
 
-fn config(flags: &Flags) -> Config {
+fn config(flags: &Flags) -> Result<Config> {
     let mut addresses =
         if flags.publish_address.is_empty() { &flags.bind_address } else { &flags.publish_address }.clone();
     addresses.retain(|address| !address.is_unspecified());
@@ -121,6 +140,18 @@ fn config(flags: &Flags) -> Config {
         addresses,
         gateway_addresses: flags.gateway_address.clone(),
         default_certificate: None,
+        acme: flags.acme_directory.is_some(),
+        proxy_protocol: flags.proxy_protocol,
     };
-    Config { plan, election }
+    Ok(Config { plan, election, acme: acme(flags)? })
+}
+
+fn acme(flags: &Flags) -> Result<Option<acme::Settings>> {
+    let Some(directory) = flags.acme_directory.clone() else { return Ok(None) };
+    ensure!(directory.starts_with("https://"), "--acme-directory: {directory:?} is not an https:// URL");
+    let read = |path: &PathBuf| {
+        std::fs::read(path).with_context(|| format!("--acme-ca-file: failed to read {}", path.display()))
+    };
+    let ca_pem = flags.acme_ca_file.as_ref().map(read).transpose()?;
+    Ok(Some(acme::Settings { directory, email: flags.acme_email.clone(), ca_pem }))
 }

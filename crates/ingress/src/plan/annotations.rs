@@ -22,6 +22,8 @@ pub struct Annotations {
     /// Replaces the matched prefix of the path.
     pub rewrite_prefix: Option<String>,
     pub backend_protocol: Option<Protocol>,
+    /// Obtain the certificates of the Ingress by ACME.
+    pub acme: bool,
     /// Set if the Ingress is a canary of another one.
     pub canary: Option<Canary>,
 }
@@ -55,6 +57,7 @@ const ANNOTATIONS: &[Annotation] = &[
     Annotation { name: "https-redirect", set: set_https_redirect },
     Annotation { name: "rewrite-prefix", set: set_rewrite_prefix },
     Annotation { name: "backend-protocol", set: set_backend_protocol },
+    Annotation { name: "acme", set: set_acme },
     Annotation { name: "canary-weight", set: set_canary_weight },
     Annotation { name: "canary-header", set: set_canary_header },
     Annotation { name: "canary-header-value", set: set_canary_header_value },
@@ -67,6 +70,7 @@ impl Default for Annotations {
             https_redirect: true,
             rewrite_prefix: None,
             backend_protocol: None,
+            acme: false,
             canary: None,
         }
     }
@@ -141,6 +145,11 @@ fn set_backend_protocol(read: &mut Annotations, value: &str) -> Result<(), &'sta
     Ok(())
 }
 
+fn set_acme(read: &mut Annotations, value: &str) -> Result<(), &'static str> {
+    read.acme = value.parse().map_err(|_| "true or false")?;
+    Ok(())
+}
+
 fn set_canary_weight(read: &mut Annotations, value: &str) -> Result<(), &'static str> {
     let weight = value.parse().ok().filter(|weight| *weight <= 100).ok_or("a percentage between 0 and 100")?;
     read.canary.get_or_insert_default().weight = weight;
@@ -179,6 +188,7 @@ mod tests {
         assert!(!check("https-redirect=false", "ok").https_redirect);
         assert_eq!(check("rewrite-prefix=/v1", "ok").rewrite_prefix.as_deref(), Some("/v1"));
         assert_eq!(check("backend-protocol=GRPC", "ok").backend_protocol, Some(Protocol::Grpc));
+        assert!(check("acme=true", "ok").acme);
         assert_eq!(check("canary-weight=20", "ok").canary.unwrap().weight, 20);
         assert_eq!(check("canary-header=X-Canary", "ok").canary.unwrap().header.unwrap(), "x-canary");
     }

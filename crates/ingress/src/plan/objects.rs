@@ -1,6 +1,6 @@
 //! API objects, condensed to the fields that the planner reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::routing::{Certificate, HostPattern, PathMatch};
 
@@ -19,6 +20,8 @@ use crate::routing::{Certificate, HostPattern, PathMatch};
 pub const ANNOTATION_PREFIX: &str = "knarr.io/";
 /// The annotation that named the class before `spec.ingressClassName` existed.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+/// Value of the label `app.kubernetes.io/managed-by` of Secrets that ACME issued.
+pub const ISSUER: &str = "knarr-acme";
 /// Label with the Service of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -111,9 +114,22 @@ pub struct Endpoint {
     pub terminating: bool,
 }
 
-/// A Secret of type `kubernetes.io/tls`: its certificate, or why it cannot be used.
+/// A Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsSecret(pub Result<Arc<Certificate>, String>);
+pub struct TlsSecret {
+    /// The certificate, or why it cannot be used.
+    pub certificate: Result<Arc<Certificate>, String>,
+    /// Set if this controller obtained the certificate by ACME.
+    pub issued: Option<Issued>,
+}
+
+/// A certificate of an ACME server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    pub names: BTreeSet<String>,
+    /// When two thirds of its lifetime have passed.
+    pub renew_at: Time,
+}
 
 /// The controller of an IngressClass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,7 +292,24 @@ impl TlsSecret {
             check_pair(&certificate)?;
             Ok(Arc::new(certificate))
         };
-        Self(read())
+        let (certificate, meta) = (read(), Meta::of(object));
+        let is_issued = meta.label("app.kubernetes.io/managed-by") == Some(ISSUER);
+        let issued = certificate.as_ref().ok().filter(|_| is_issued);
+        Self { issued: issued.and_then(|certificate| Issued::read(&certificate.chain_pem)), certificate }
+    }
+}
+
+impl Issued {
+    /// Reads the names and the lifetime of the first certificate of a chain.
+    fn read(chain_pem: &[u8]) -> Option<Self> {
+        let leaf = CertificateDer::from_pem_slice(chain_pem).ok()?;
+        let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
+        let names = leaf.subject_alternative_name().ok()??.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        });
+        let (start, end) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
+        Some(Self { names: names.collect(), renew_at: Time::from_unix(start + (end - start) / 3 * 2, 0) })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tables of the planner: objects in YAML, the routing table in a short notation.
 
+mod acme;
+
 use std::fmt::Write as _;
 
 use apimachinery::yaml;
@@ -36,6 +38,8 @@ fn settings() -> Settings {
         addresses: vec![IpAddr::from([192, 0, 2, 1])],
         gateway_addresses: Vec::new(),
         default_certificate: None,
+        acme: true,
+        proxy_protocol: false,
     }
 }
 
@@ -49,6 +53,7 @@ fn observe(documents: &str) -> Objects {
         secrets: Collection::new(Vec::new()),
         gateway: gateway::Objects::default(),
         unavailable: BTreeMap::new(),
+        acme: super::acme::Progress::default(),
     };
     let class = "kind: IngressClass\nmetadata: {name: knarr}\nspec: {controller: knarr.io/ingress-controller}\n";
     let all = format!("{class}---\n{WEB}---\n{documents}");
@@ -144,6 +149,7 @@ fn line(port: u16, pattern: &HostPattern, route: &Route) -> String {
         }
         Action::Redirect(redirect) => format!("redirect {}", redirect.status.as_u16()),
         Action::Respond(status) => status.as_u16().to_string(),
+        Action::Answer(text) => format!("{text:?}"),
     };
     format!("{line} -> {action}")
 }
@@ -365,4 +371,13 @@ fn a_load_balancer_service_on_the_same_port_is_reported() {
            controller",
         ],
     );
+}
+
+#[test]
+fn the_proxy_protocol_is_required_on_all_listeners() {
+    let required = Settings { proxy_protocol: true, ..settings() };
+    for (settings, expect) in [(required, true), (settings(), false)] {
+        let plan = plan(&settings, &observe(&ingress("web", &["a.test/=web:80"], "")), NOW);
+        assert!(plan.table.listeners.values().all(|listener| listener.proxy_protocol == expect));
+    }
 }

@@ -62,6 +62,7 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
     let shared = cors.map(|cors| cors::response_headers(cors, &parts.headers));
     let response = match &selected.route.action {
         Action::Respond(status) => status_response(*status, reason(*status)),
+        Action::Answer(text) => Response::new(body::text(text.clone())),
         Action::Redirect(redirect) => {
             let port =
                 if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };

@@ -277,7 +277,7 @@ fn backends(table: &RoutingTable) -> impl Iterator<Item = &Arc<Backend>> {
     routes.flat_map(|route| {
         let forwards = match &route.action {
             Action::Forward(backends) => backends.as_slice(),
-            Action::Redirect(_) | Action::Respond(_) => &[],
+            Action::Redirect(_) | Action::Respond(_) | Action::Answer(_) => &[],
         };
         let filters = route.filters.iter().chain(forwards.iter().flat_map(|backend| &backend.filters));
         let mirrors = filters.filter_map(|filter| match filter {

@@ -21,6 +21,7 @@ use tracing::Instrument;
 
 use crate::crds::VERSION_ANNOTATION;
 use crate::kinds;
+use crate::plan::acme::Progress;
 use crate::plan::gateway::objects::{BackendTlsPolicy, CaBundle, Gateway, GatewayClass, Namespace, ReferenceGrant};
 use crate::plan::gateway::routes::Route;
 use crate::plan::gateway::{self, CONTROLLER};
@@ -169,7 +170,7 @@ impl Caches {
         self.crds.snapshot().objects.iter().find_map(|entry| entry.value.0.clone())
     }
 
-    pub(super) fn observe(&self, unavailable: BTreeMap<ListenAddress, String>) -> Objects {
+    pub(super) fn observe(&self, unavailable: BTreeMap<ListenAddress, String>, acme: Progress) -> Objects {
         let mut objects = Objects {
             ingresses: self.ingresses.snapshot().objects,
             classes: self.classes.snapshot().objects,
@@ -178,6 +179,7 @@ impl Caches {
             secrets: Collection::new(Vec::new()),
             gateway: gateway::Objects { version: self.version(), ..gateway::Objects::default() },
             unavailable,
+            acme,
         };
         if let Some(details) = &self.details {
             objects.services = details.services.snapshot().objects;

@@ -13,6 +13,7 @@ use component_base::events::Recorder;
 use controller::{EventType, Regarding};
 use tokio::sync::watch;
 
+use crate::acme::Issuer;
 use crate::kinds::Kind;
 use crate::plan::{Finding, StatusWrite};
 
@@ -50,23 +51,31 @@ struct Failures {
     conflict: bool,
 }
 
-/// Sends reports as long as this instance leads. Without an election it always leads. `replan` is notified if a status
+/// Sends reports and obtains certificates as long as this instance leads. Without an election it always leads. `replan` is notified if a status
 /// must be planned again.
 pub(super) async fn send(
     client: Client,
     election: Option<election::Settings>,
     reports: watch::Receiver<Arc<Report>>,
     replan: ChangeQueue,
+    issuer: Option<Issuer>,
 ) {
     let (recorder, sending) = Recorder::new(client.clone(), NAME);
+    let working = async |reports| {
+        let issuing = async {
+            if let Some(issuer) = issuer.clone() {
+                issuer.run().await;
+            }
+        };
+        tokio::join!(follow(&client, &recorder, reports, &replan), issuing);
+    };
     let reporting = async {
         match election {
-            None => follow(&client, &recorder, reports, &replan).await,
+            None => working(reports).await,
             Some(settings) => loop {
                 let election = Election::new(client.clone(), settings.clone());
                 // A lost lease makes this instance a candidate again; the proxy is not affected.
-                let reporting = || follow(&client, &recorder, reports.clone(), &replan);
-                election.lead(reporting, std::future::pending::<()>()).await;
+                election.lead(|| working(reports.clone()), std::future::pending::<()>()).await;
             },
         }
     };

@@ -213,8 +213,8 @@ fn certificate(
         } else {
             plan.secrets.insert(key.clone());
             match objects.secrets.get(&key) {
-                Some(TlsSecret(Ok(certificate))) => Ok(Arc::clone(certificate)),
-                Some(TlsSecret(Err(error))) => Err(invalid(format!("Secret {key}: {error}"))),
+                Some(TlsSecret { certificate: Ok(certificate), .. }) => Ok(Arc::clone(certificate)),
+                Some(TlsSecret { certificate: Err(error), .. }) => Err(invalid(format!("Secret {key}: {error}"))),
                 None => Err(invalid(format!("there is no Secret {key} of type kubernetes.io/tls"))),
             }
         };

@@ -62,6 +62,8 @@ fn settings() -> Settings {
         addresses: vec![IpAddr::from([192, 0, 2, 1])],
         gateway_addresses: Vec::new(),
         default_certificate: None,
+        acme: true,
+        proxy_protocol: false,
     }
 }
 
@@ -75,6 +77,7 @@ fn observe(documents: &str) -> Objects {
         secrets: Collection::new(Vec::new()),
         gateway: super::Objects::default(),
         unavailable: BTreeMap::new(),
+        acme: super::super::acme::Progress::default(),
     };
     let all = format!("{BASE}{documents}");
     for (number, text) in all.split("\n---\n").filter(|text| !text.trim().is_empty()).enumerate() {
@@ -214,6 +217,7 @@ fn line(route: &TableRoute) -> String {
         }
         Action::Redirect(redirect) => format!("redirect {}", redirect.status.as_u16()),
         Action::Respond(status) => status.as_u16().to_string(),
+        Action::Answer(text) => format!("{text:?}"),
     };
     let filters: String = route
         .filters

@@ -17,7 +17,7 @@ pub(super) fn objects(options: &Options) -> Vec<(Resource, Value)> {
         return Vec::new();
     }
     let controller = || value!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:ingress"}]);
-    let mut objects = Vec::from(granted("", "knarr:ingress", rules(), controller()));
+    let mut objects = Vec::from(granted("", "knarr:ingress", rules(options), controller()));
     objects.extend(granted("kube-system", "knarr:ingress", rules_of_lease(), controller()));
     objects
 }
@@ -60,43 +60,52 @@ pub(super) fn is_disabled(options: &Options) -> bool {
     options.disable.iter().any(|part| part == INGRESS)
 }
 
+/// Whether the controller has an ACME server. Only then it may write Secrets.
+fn obtains_certificates(options: &Options) -> bool {
+    options.own_flags.get(INGRESS).into_iter().flatten().any(|flag| flag.starts_with("acme-directory="))
+}
+
 /// Returns the permissions of the ingress controller.
-fn rules() -> Value {
-    value!([
-        {
+fn rules(options: &Options) -> Value {
+    let mut rules = vec![
+        value!({
             "apiGroups": ["networking.k8s.io"],
             "resources": ["ingresses", "ingressclasses"],
             "verbs": ["get", "list", "watch"],
-        },
-        {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"]},
-        {
+        }),
+        value!({"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"]}),
+        value!({
             "apiGroups": ["gateway.networking.k8s.io"],
             "resources": [
                 "gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants", "backendtlspolicies",
             ],
             "verbs": ["get", "list", "watch"],
-        },
-        {
+        }),
+        value!({
             "apiGroups": ["gateway.networking.k8s.io"],
             "resources": [
                 "gatewayclasses/status", "gateways/status", "httproutes/status", "grpcroutes/status",
                 "backendtlspolicies/status",
             ],
             "verbs": ["patch"],
-        },
-        {
+        }),
+        value!({
             "apiGroups": ["apiextensions.k8s.io"],
             "resources": ["customresourcedefinitions"],
             "verbs": ["list", "watch"],
-        },
-        {
+        }),
+        value!({
             "apiGroups": [""],
             "resources": ["services", "secrets", "configmaps", "namespaces"],
             "verbs": ["list", "watch"],
-        },
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    ])
+        }),
+        value!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}),
+        value!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
+    ];
+    if obtains_certificates(options) {
+        rules.push(value!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch"]}));
+    }
+    Value::Array(rules)
 }
 
 /// Returns the permissions for the Lease of the instance that writes statuses.
