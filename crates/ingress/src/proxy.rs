@@ -18,15 +18,18 @@ mod dispatch;
 mod handler;
 mod headers;
 mod hosts;
+mod http1;
 mod matching;
 mod metrics;
 mod mirror;
 mod proxy_protocol;
+mod request_id;
 mod rewrite;
 mod state;
 mod tls;
 mod tunnel;
 mod upstream;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,7 +37,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -43,6 +46,7 @@ pub use self::headers::ForwardingTrust;
 use self::state::{Port, Served, Shared};
 use self::tls::ServerTls;
 use self::upstream::{PoolLimits, Upstreams};
+use self::workers::Workers;
 use crate::routing::{ListenAddress, Listener, RoutingTable};
 
 /// Connections that wait to be accepted.
@@ -80,7 +84,7 @@ pub struct Settings {
     /// HTTP/2 streams that a client may reset before they are served, until its connection is closed.
     pub reset_streams_max: usize,
     pub connect_timeout: Duration,
-    /// Idle connections kept per endpoint.
+    /// Idle connections kept per endpoint and CPU.
     pub pool_idle_max: usize,
     pub pool_idle_timeout: Duration,
     /// Mirrored requests in flight.
@@ -113,6 +117,8 @@ struct State {
     upstreams: Arc<Upstreams>,
     /// Closes idle connections to endpoints. Started with the first listener.
     sweeper: Option<JoinHandle<()>>,
+    /// Serve the connections. Started with the first listener.
+    workers: Option<Arc<Workers>>,
 }
 
 struct OpenPort {
@@ -144,7 +150,7 @@ impl Default for Settings {
             streams_max: 128,
             reset_streams_max: 20,
             connect_timeout: Duration::from_secs(5),
-            pool_idle_max: 64,
+            pool_idle_max: 512,
             pool_idle_timeout: Duration::from_secs(60),
             mirrors_max: 256,
             mirror_timeout: Duration::from_secs(60),
@@ -274,9 +280,11 @@ impl Proxy {
             if self.lock().ports.get(&port.address).is_some_and(is_open) {
                 continue;
             }
-            match bind(SocketAddr::new(*address, port.address.port), self.shared.settings.reuse_port).await {
-                Ok((listener, bound)) => {
-                    let accepting = tokio::spawn(self.accept(listener, port).in_current_span());
+            let socket = SocketAddr::new(*address, port.address.port);
+            let bound = bind(socket, self.shared.settings.reuse_port).await;
+            match bound.and_then(|(listener, bound)| Ok((listener, bound, self.workers()?))) {
+                Ok((listener, bound, workers)) => {
+                    let accepting = tokio::spawn(self.accept(listener, port, workers).in_current_span());
                     let opened = OpenListener { requested: *address, bound, accepting };
                     if let Some(open) = self.lock().ports.get_mut(&port.address) {
                         open.listeners.push(opened);
@@ -289,13 +297,37 @@ impl Proxy {
         errors
     }
 
-    fn accept(&self, listener: TcpListener, port: &Arc<Port>) -> impl Future<Output = ()> + Send + use<> {
+    /// Returns the workers, which are started if there are none.
+    fn workers(&self) -> io::Result<Arc<Workers>> {
+        let mut state = self.lock();
+        let workers = match state.workers.take() {
+            Some(workers) => workers,
+            None => Arc::new(Workers::start()?),
+        };
+        Ok(Arc::clone(state.workers.insert(workers)))
+    }
+
+    fn accept(
+        &self,
+        listener: TcpListener,
+        port: &Arc<Port>,
+        workers: Arc<Workers>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (shared, port) = (Arc::clone(&self.shared), Arc::clone(port));
         let ending = port.drain.clone().cancelled_owned();
         async move {
             let connections_max = shared.settings.connections_max;
             component_base::accept(listener, connections_max, ending, |stream, from, slot| {
-                connection::serve(stream, from, slot, Arc::clone(&shared), Arc::clone(&port))
+                let (shared, port, workers) = (Arc::clone(&shared), Arc::clone(&port), Arc::clone(&workers));
+                async move {
+                    // The stream moves to the runtime of the worker.
+                    let Ok(stream) = stream.into_std() else { return };
+                    let serving = async move {
+                        let Ok(stream) = TcpStream::from_std(stream) else { return };
+                        connection::serve(stream, from, slot, shared, port).await;
+                    };
+                    let _ = workers.spawn(serving).await;
+                }
             })
             .await;
         }

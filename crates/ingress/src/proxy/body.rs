@@ -12,7 +12,9 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use super::http1::{Http1Error, ResponseStream};
 use super::mirror::Tee;
+use super::upstream::Pool;
 
 /// The body of any request or response.
 pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
@@ -21,6 +23,8 @@ pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
 pub(super) enum BodyError {
     #[error("failed to read the body")]
     Read(#[source] hyper::Error),
+    #[error("failed to read the body of the response")]
+    Http1(#[source] Http1Error),
     #[error("the body is larger than the route allows")]
     TooLarge,
     #[error("the body made no progress in time")]
@@ -53,9 +57,15 @@ pub(super) struct RequestBody {
     failure: FailureCell,
 }
 
+/// The body of a response of an endpoint.
+pub(super) enum EndpointBody {
+    Http1(ResponseStream<Pool>),
+    Http2(Incoming),
+}
+
 /// The body of a response on its way to the client, with what lives as long as the response.
 pub(super) struct ResponseBody<G> {
-    inner: Incoming,
+    inner: EndpointBody,
     deadline: Option<Pin<Box<Sleep>>>,
     guard: G,
 }
@@ -143,8 +153,37 @@ impl http_body::Body for RequestBody {
     }
 }
 
+impl http_body::Body for EndpointBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut *self {
+            EndpointBody::Http1(body) => Pin::new(body).poll_frame(context).map_err(BodyError::Http1),
+            EndpointBody::Http2(body) => Pin::new(body).poll_frame(context).map_err(BodyError::Read),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            EndpointBody::Http1(body) => body.is_end_stream(),
+            EndpointBody::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            EndpointBody::Http1(body) => body.size_hint(),
+            EndpointBody::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 impl<G> ResponseBody<G> {
-    pub(super) fn new(inner: Incoming, deadline: Option<Instant>, guard: G) -> Self {
+    pub(super) fn new(inner: EndpointBody, deadline: Option<Instant>, guard: G) -> Self {
         Self { inner, deadline: deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline))), guard }
     }
 }
@@ -161,7 +200,7 @@ impl<G: CountBytes + Unpin> http_body::Body for ResponseBody<G> {
             if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
                 self.guard.count(data.map_or(0, Bytes::len));
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Read)));
+            return Poll::Ready(frame);
         }
         match &mut self.deadline {
             Some(deadline) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component_base::{TlsError, TlsSettings};
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -21,6 +21,7 @@ use tracing::Instrument;
 
 use super::body::Body;
 use super::certificate_names::AlternativeNameVerifier;
+use super::http1;
 use crate::routing::BackendTls;
 
 /// Interval of HTTP/2 pings to endpoints.
@@ -35,7 +36,7 @@ pub(super) enum Wire {
 
 /// An open connection to an endpoint.
 pub(super) enum Connection {
-    Http1(http1::SendRequest<Body>),
+    Http1(http1::Stream),
     Http2(http2::SendRequest<Body>),
 }
 
@@ -134,12 +135,7 @@ where
     let failed = |error| ConnectError::Http(address, error);
     let log = move |error: hyper::Error| tracing::debug!(%address, %error, "a connection to an endpoint failed");
     match wire {
-        Wire::Http1 => {
-            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-            let serving = async move { connection.with_upgrades().await.unwrap_or_else(log) };
-            tokio::spawn(serving.in_current_span());
-            Ok(Connection::Http1(sender))
-        }
+        Wire::Http1 => Ok(Connection::Http1(http1::Stream::new(stream))),
         Wire::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL);

@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use component_base::{Idle, Slot};
+use http::HeaderValue;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -35,6 +36,8 @@ pub(super) struct ClientConnection {
     pub shared: Arc<Shared>,
     pub port: Arc<Port>,
     pub client: SocketAddr,
+    /// The address of the client for headers.
+    pub client_text: HeaderValue,
     /// The port that clients connect to.
     pub local_port: u16,
     pub is_tls: bool,
@@ -112,7 +115,10 @@ pub(super) async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, s
     }
     let is_tls = served.listener.tls.is_some();
     let activity = Activity::default();
-    let connection = ClientConnection { shared, port, client, local_port, is_tls, sni: None, activity, slot };
+    let client_text = HeaderValue::try_from(client.ip().to_canonical().to_string());
+    let client_text = client_text.expect("an IP address is a header value");
+    let connection =
+        ClientConnection { shared, port, client, client_text, local_port, is_tls, sni: None, activity, slot };
     if is_tls {
         serve_tls(stream, &served, connection, drain).await;
     } else {
@@ -189,7 +195,8 @@ where
                 .max_local_error_reset_streams(settings.reset_streams_max)
                 .max_header_list_size(settings.header_bytes_max)
                 .keep_alive_interval(PING_INTERVAL);
-            until(builder.serve_connection(stream, service), ending, http2::Connection::graceful_shutdown).await
+            let serving = Box::pin(builder.serve_connection(stream, service));
+            until(serving, ending, http2::Connection::graceful_shutdown).await
         }
         Wire::Http1 => {
             let mut builder = http1::Builder::new();
@@ -198,7 +205,7 @@ where
                 .header_read_timeout(settings.header_timeout)
                 .max_headers(settings.headers_max)
                 .max_header_size(settings.header_bytes_max as usize);
-            let serving = builder.serve_connection(stream, service).with_upgrades();
+            let serving = Box::pin(builder.serve_connection(stream, service).with_upgrades());
             until(serving, ending, http1::UpgradeableConnection::graceful_shutdown).await
         }
     };
@@ -208,8 +215,11 @@ where
 }
 
 /// Serves a connection until it closes. When it is drained, the requests in flight are finished first.
-async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finish: fn(Pin<&mut C>)) -> C::Output {
-    let mut connection = pin!(connection);
+async fn until<C: Future>(
+    mut connection: Pin<Box<C>>,
+    ending: impl Future<Output = ()>,
+    finish: fn(Pin<&mut C>),
+) -> C::Output {
     tokio::select! {
         served = connection.as_mut() => served,
         () = ending => {

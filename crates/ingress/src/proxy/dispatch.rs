@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::body::{self, Body};
+use super::body::{self, Body, EndpointBody};
 use super::connect::{ConnectError, Connection, Wire};
+use super::http1::{self, Http1Error, Upgraded};
 use super::state::Shared;
-use super::upstream::{Endpoint, Load, Upstream};
+use super::upstream::{Endpoint, Load, PoolLimits, Upstream};
 use crate::routing::BackendProtocol;
 
 /// Endpoints to which one request is sent at most.
@@ -19,9 +19,15 @@ const ATTEMPTS_MAX: usize = 4;
 
 /// The response of an endpoint. The load counts until it is dropped.
 pub(super) struct Reply {
-    pub response: Response<Incoming>,
+    pub answer: Answer,
     pub load: Load,
     pub endpoint: std::net::SocketAddr,
+}
+
+pub(super) enum Answer {
+    Response(Response<EndpointBody>),
+    /// The endpoint switches protocols (101).
+    Switched(Response<()>, Upgraded),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,15 +39,24 @@ pub(super) enum DispatchError {
     #[error("the endpoint did not answer in time")]
     Timeout,
     #[error("the endpoint closed the connection or sent an invalid response")]
-    Exchange(#[source] hyper::Error),
+    Exchange(#[source] ExchangeError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    #[error(transparent)]
+    Http1(#[from] Http1Error),
+    #[error(transparent)]
+    Http2(#[from] hyper::Error),
 }
 
 /// The result of one attempt that did not give a response.
-enum Failed {
-    /// Nothing was sent, so the request can be sent again.
-    Unsent(Box<Request<Body>>, Option<hyper::Error>),
-    /// The endpoint may have processed the request.
-    Sent(hyper::Error),
+struct Failed {
+    error: ExchangeError,
+    /// The request, if its body is untouched.
+    request: Option<Box<Request<Body>>>,
+    /// Whether the endpoint may have processed the request.
+    is_sent: bool,
 }
 
 impl DispatchError {
@@ -82,29 +97,26 @@ async fn attempt_endpoints(
         let Some((index, endpoint)) = upstream.choose(&tried) else { break };
         let load = endpoint.begin();
         if let Some(pooled) = endpoint.pooled(wire, &limits) {
-            let replay = is_replayable(&request).then(|| copy(&request));
-            match exchange(endpoint, pooled, prepare(request, wire, endpoint), shared).await {
-                Ok(response) => return Ok(Reply { response, load, endpoint: endpoint.address() }),
-                Err(Failed::Unsent(unsent, _)) => request = *unsent,
-                Err(Failed::Sent(error)) => match replay {
-                    Some(replay) if error.is_incomplete_message() || error.is_canceled() || error.is_closed() => {
-                        request = replay;
-                    }
-                    _ => return Err(DispatchError::Exchange(error)),
-                },
+            match exchange(endpoint, pooled, prepare(request, wire, endpoint), &limits).await {
+                Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
+                Err(Failed { error, request: Some(again), is_sent })
+                    if !is_sent || error.is_closed() && is_replayable(&again) =>
+                {
+                    request = *again;
+                }
+                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
             }
             shared.metrics.count_retry();
         }
         tried.push(index);
         match endpoint.connect(wire, &limits).await {
-            Ok(connection) => match exchange(endpoint, connection, prepare(request, wire, endpoint), shared).await {
-                Ok(response) => return Ok(Reply { response, load, endpoint: endpoint.address() }),
-                Err(Failed::Unsent(unsent, Some(error))) => {
-                    request = *unsent;
+            Ok(connection) => match exchange(endpoint, connection, prepare(request, wire, endpoint), &limits).await {
+                Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
+                Err(Failed { error, request: Some(again), is_sent: false }) => {
+                    request = *again;
                     failure = DispatchError::Exchange(error);
                 }
-                Err(Failed::Unsent(unsent, None)) => request = *unsent,
-                Err(Failed::Sent(error)) => return Err(DispatchError::Exchange(error)),
+                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
             },
             Err(error) => {
                 let endpoint = endpoint.address();
@@ -116,30 +128,46 @@ async fn attempt_endpoints(
     }
     Err(failure)
 }
-
-/// Sends a request over a connection. An HTTP/1 connection returns to the pool afterwards.
+/// Sends a request over a connection. An HTTP/1 connection returns to the pool when the response has ended.
 async fn exchange(
     endpoint: &Arc<Endpoint>,
     connection: Connection,
     request: Request<Body>,
-    shared: &Shared,
-) -> Result<Response<Incoming>, Failed> {
+    limits: &PoolLimits,
+) -> Result<Answer, Failed> {
     match connection {
-        Connection::Http1(mut sender) => {
-            let response = sender.try_send_request(request).await.map_err(failed)?;
-            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                endpoint.recycle(sender, shared.settings.pool_limits());
+        Connection::Http1(stream) => match stream.send(request, endpoint.pool(*limits)).await {
+            Ok(http1::Answer::Response(response)) => Ok(Answer::Response(response.map(EndpointBody::Http1))),
+            Ok(http1::Answer::Switched(response, upgraded)) => Ok(Answer::Switched(response, upgraded)),
+            Err(http1::Failed { error, request, is_sent }) => {
+                Err(Failed { error: error.into(), request: request.map(Box::new), is_sent })
             }
-            Ok(response)
+        },
+        Connection::Http2(mut sender) => {
+            let replay = is_replayable(&request).then(|| copy(&request));
+            match sender.try_send_request(request).await {
+                Ok(response) => Ok(Answer::Response(response.map(EndpointBody::Http2))),
+                Err(error) => Err(failed(error, replay)),
+            }
         }
-        Connection::Http2(mut sender) => sender.try_send_request(request).await.map_err(failed),
     }
 }
 
-fn failed(mut error: TrySendError<Request<Body>>) -> Failed {
-    match error.take_message() {
-        Some(request) => Failed::Unsent(Box::new(request), Some(error.into_error())),
-        None => Failed::Sent(error.into_error()),
+fn failed(mut error: TrySendError<Request<Body>>, replay: Option<Request<Body>>) -> Failed {
+    let unsent = error.take_message();
+    let is_sent = unsent.is_none();
+    Failed { error: error.into_error().into(), request: unsent.or(replay).map(Box::new), is_sent }
+}
+
+impl ExchangeError {
+    /// Whether the endpoint closed the connection instead of answering.
+    fn is_closed(&self) -> bool {
+        match self {
+            ExchangeError::Http1(error) => {
+                matches!(error, Http1Error::Closed | Http1Error::Read(_) | Http1Error::Write(_))
+            }
+            ExchangeError::Http2(error) => error.is_incomplete_message() || error.is_canceled() || error.is_closed(),
+        }
     }
 }
 

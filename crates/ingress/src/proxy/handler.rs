@@ -20,7 +20,7 @@ use super::body::{self, Body, BodyFailure, FailureCell, RequestBody, ResponseBod
 use super::connection::ClientConnection;
 use super::cors;
 use super::decision::{self, RequestHead, Selected};
-use super::dispatch::{self, DispatchError};
+use super::dispatch::{self, Answer, DispatchError, Reply};
 use super::headers::{self, ClientView};
 use super::mirror::{self, Tee};
 use super::rewrite::{self, RequestUrl};
@@ -73,7 +73,8 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
         Action::Forward(backends) => match choose(&connection, backends) {
             None => status_response(StatusCode::INTERNAL_SERVER_ERROR, "the route has no backend"),
             Some(backend) => {
-                exchange.request_id = Some(headers::set_request_id(&mut parts.headers, new_request_id));
+                exchange.request_id =
+                    Some(headers::set_request_id(&mut parts.headers, || connection.shared.request_ids.next()));
                 let (served, selected) = (&*served, &selected);
                 let forward = Forward { connection: &connection, served, selected, backend, shared: shared.as_ref() };
                 return forward.run(parts, incoming, exchange).await;
@@ -108,28 +109,30 @@ impl Forward<'_> {
         let started = Instant::now();
         let deadline = [options.request_timeout, options.backend_timeout].into_iter().flatten().min();
         let deadline = deadline.map(|limit| started + limit);
-        let reply = match dispatch::send(&self.connection.shared, upstream, request, deadline).await {
-            Ok(reply) => reply,
-            Err(error) => return exchange.finish(self.failure_response(upstream, &failure, &error)),
-        };
-        exchange.endpoint = Some(reply.endpoint);
-        let mut response = reply.response;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = on_client else {
-                let reason = "the backend switched protocols without being asked";
-                return exchange.finish(status_response(StatusCode::BAD_GATEWAY, reason));
+        let Reply { answer, load, endpoint } =
+            match dispatch::send(&self.connection.shared, upstream, request, deadline).await {
+                Ok(reply) => reply,
+                Err(error) => return exchange.finish(self.failure_response(upstream, &failure, &error)),
             };
-            let endpoint = hyper::upgrade::on(&mut response);
-            tunnel::open(self.connection, client, endpoint, reply.load);
-            return exchange.finish(switching_response(&response));
-        }
+        exchange.endpoint = Some(endpoint);
+        let mut response = match answer {
+            Answer::Response(response) => response,
+            Answer::Switched(response, endpoint) => {
+                let Some(client) = on_client else {
+                    let reason = "the backend switched protocols without being asked";
+                    return exchange.finish(status_response(StatusCode::BAD_GATEWAY, reason));
+                };
+                tunnel::open(self.connection, client, endpoint, load);
+                return exchange.finish(response.map(|()| body::empty()));
+            }
+        };
         headers::remove_hop_by_hop(response.headers_mut());
         change_response(&mut response, self.filters());
         if let Some(shared) = self.shared {
             cors::share(response.headers_mut(), shared);
         }
         exchange.stream(response.status());
-        response.map(|incoming| ResponseBody::new(incoming, deadline, (exchange, reply.load)).boxed_unsync())
+        response.map(|incoming| ResponseBody::new(incoming, deadline, (exchange, load)).boxed_unsync())
     }
     fn filters(&self) -> impl Iterator<Item = &Filter> {
         self.selected.route.filters.iter().chain(&self.backend.filters)
@@ -154,7 +157,7 @@ impl Forward<'_> {
         let (host, connection) = (parts.headers.get(HOST).cloned(), self.connection);
         let port = if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };
         let client =
-            ClientView { address: connection.client.ip(), scheme: scheme(connection), host: host.as_ref(), port };
+            ClientView { address: &connection.client_text, scheme: scheme(connection), host: host.as_ref(), port };
         headers::set_forwarding(&mut parts.headers, client, connection.shared.settings.forwarding);
         for filter in self.filters() {
             change_request(parts, filter, &self.selected.route);
@@ -275,20 +278,4 @@ fn redirect_response(status: StatusCode, location: Option<String>) -> Response<B
     let mut response = status_response(status, reason(status));
     response.headers_mut().insert(LOCATION, location);
     response
-}
-
-/// Copies the backend's 101 response, with its handshake headers.
-fn switching_response(of_backend: &Response<Incoming>) -> Response<Body> {
-    let mut response = Response::new(body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.headers_mut() = of_backend.headers().clone();
-    response
-}
-
-/// Returns 128 random bits in hexadecimal, as nginx does.
-fn new_request_id() -> HeaderValue {
-    let mut random = [0; 16];
-    aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
-    let text = format!("{:032x}", u128::from_ne_bytes(random));
-    HeaderValue::try_from(text).expect("hexadecimal digits are a header value")
 }

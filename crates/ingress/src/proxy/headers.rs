@@ -1,8 +1,5 @@
 //! Header changes on the way to the backend and back: pure functions on header maps.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
     TE, TRANSFER_ENCODING, UPGRADE,
@@ -29,7 +26,8 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 /// The client of a request, for the forwarding headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientView<'a> {
-    pub address: IpAddr,
+    /// The canonical address as text.
+    pub address: &'a HeaderValue,
     pub scheme: &'static str,
     /// The host that the client requested, with its port if given.
     pub host: Option<&'a HeaderValue>,
@@ -101,12 +99,10 @@ pub(super) fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, tr
     merge_cookies(headers);
     let is_set =
         |name: &HeaderName, headers: &HeaderMap| trust == ForwardingTrust::Append && headers.contains_key(name);
-    let address = client.address.to_canonical();
-    append_list(headers, X_FORWARDED_FOR, &address.to_string(), trust);
-    append_list(headers, FORWARDED, &forwarded(address, client), trust);
-    let text = |text: String| HeaderValue::try_from(text).expect("addresses and numbers are visible ASCII");
+    append_list(headers, X_FORWARDED_FOR, client.address.clone(), trust);
+    append_list(headers, FORWARDED, forwarded(client), trust);
     for (name, value) in [
-        (X_REAL_IP, Some(text(address.to_string()))),
+        (X_REAL_IP, Some(client.address.clone())),
         (X_FORWARDED_PROTO, Some(HeaderValue::from_static(client.scheme))),
         (X_FORWARDED_HOST, client.host.cloned()),
         (X_FORWARDED_PORT, Some(HeaderValue::from(client.port))),
@@ -152,28 +148,28 @@ fn is_alias(name: &HeaderName) -> bool {
 }
 
 /// Sets a list header, or appends to it.
-fn append_list(headers: &mut HeaderMap, name: HeaderName, element: &str, trust: ForwardingTrust) {
-    let given: Vec<&str> = match trust {
-        ForwardingTrust::Append => headers.get_all(&name).iter().filter_map(|value| value.to_str().ok()).collect(),
-        ForwardingTrust::Replace => Vec::new(),
-    };
-    let list = given.into_iter().chain([element]).collect::<Vec<_>>().join(", ");
+fn append_list(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, trust: ForwardingTrust) {
+    if trust == ForwardingTrust::Replace || !headers.contains_key(&name) {
+        headers.insert(name, element);
+        return;
+    }
+    let given = headers.get_all(&name).iter().chain([&element]).filter_map(|value| value.to_str().ok());
+    let list = given.collect::<Vec<_>>().join(", ");
     headers.insert(name, HeaderValue::try_from(list).expect("joined header values are a header value"));
 }
 
 /// Returns the element of `Forwarded` (RFC 7239).
-fn forwarded(address: IpAddr, client: ClientView<'_>) -> String {
-    let mut element = match address {
-        IpAddr::V4(address) => format!("for={address}"),
-        IpAddr::V6(address) => format!("for=\"[{address}]\""),
-    };
+fn forwarded(client: ClientView<'_>) -> HeaderValue {
+    let address = client.address.to_str().unwrap_or_default();
+    let (start, end) = if address.contains(':') { ("for=\"[", "]\"") } else { ("for=", "") };
+    let mut element = [start, address, end].concat();
     // The host was validated: it has no quotes.
     if let Some(host) = client.host.and_then(|host| host.to_str().ok()) {
         let quote = if host.contains([':', '[']) { "\"" } else { "" };
-        let _ = write!(element, ";host={quote}{host}{quote}");
+        element.extend([";host=", quote, host, quote]);
     }
-    let _ = write!(element, ";proto={}", client.scheme);
-    element
+    element.extend([";proto=", client.scheme]);
+    HeaderValue::try_from(element).expect("joined header values are a header value")
 }
 
 /// Joins the cookie headers into which HTTP/2 clients may split one (RFC 9113, section 8.2.3).
@@ -198,8 +194,10 @@ mod tests {
         map
     }
 
+    static ADDRESS: HeaderValue = HeaderValue::from_static("192.0.2.7");
+
     fn client(host: &HeaderValue) -> ClientView<'_> {
-        ClientView { address: "192.0.2.7".parse().unwrap(), scheme: "https", host: Some(host), port: 443 }
+        ClientView { address: &ADDRESS, scheme: "https", host: Some(host), port: 443 }
     }
 
     #[test]
@@ -246,6 +244,15 @@ mod tests {
         assert_eq!(headers[X_FORWARDED_FOR], "1.2.3.4, 192.0.2.7");
         assert_eq!(headers[X_FORWARDED_PROTO], "http");
         assert_eq!(headers[FORWARDED], "for=192.0.2.7;host=\"a.test:8443\";proto=https");
+    }
+
+    #[test]
+    fn ipv6_addresses_are_quoted_in_the_standard_header() {
+        let (address, host) = (HeaderValue::from_static("2001:db8::7"), HeaderValue::from_static("a.test"));
+        let mut headers = HeaderMap::new();
+        set_forwarding(&mut headers, ClientView { address: &address, ..client(&host) }, ForwardingTrust::Replace);
+        assert_eq!(headers[X_FORWARDED_FOR], "2001:db8::7");
+        assert_eq!(headers[FORWARDED], "for=\"[2001:db8::7]\";host=a.test;proto=https");
     }
 
     #[test]

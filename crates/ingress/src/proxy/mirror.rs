@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::Instrument;
 
 use super::body::{self, Body, BodyError};
-use super::dispatch;
+use super::dispatch::{self, Answer};
 use super::state::Shared;
 use super::upstream::Upstream;
 
@@ -85,7 +85,8 @@ async fn discard_response(
     let limit = shared.settings.mirror_timeout;
     let exchange = async {
         let Ok(reply) = dispatch::send(&shared, &upstream, request, None).await else { return };
-        let mut body = reply.response.into_body();
+        let Answer::Response(response) = reply.answer else { return };
+        let mut body = response.into_body();
         while let Some(Ok(_)) = body.frame().await {}
     };
     if tokio::time::timeout(limit, exchange).await.is_err() {

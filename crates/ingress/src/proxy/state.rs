@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use super::Settings;
 use super::balance::Spread;
 use super::metrics::Metrics;
+use super::request_id::RequestIds;
 use super::tls::ServerTls;
 use super::upstream::Upstreams;
 use crate::routing::{ListenAddress, Listener};
@@ -18,6 +19,7 @@ pub(super) struct Shared {
     pub settings: Settings,
     pub metrics: Metrics,
     pub spread: Spread,
+    pub request_ids: RequestIds,
     /// Limits mirrored requests in flight.
     pub mirrors: Arc<Semaphore>,
 }
@@ -53,7 +55,13 @@ pub(super) struct Port {
 impl Shared {
     pub(super) fn new(settings: Settings) -> Shared {
         let mirrors = Arc::new(Semaphore::new(settings.mirrors_max));
-        Shared { settings, metrics: Metrics::default(), spread: Spread::default(), mirrors }
+        Shared {
+            settings,
+            metrics: Metrics::default(),
+            spread: Spread::default(),
+            request_ids: RequestIds::default(),
+            mirrors,
+        }
     }
 }
 

@@ -7,16 +7,17 @@ use hyper_util::rt::TokioIo;
 use tracing::Instrument;
 
 use super::connection::ClientConnection;
+use super::http1::Upgraded;
 use super::upstream::Load;
 
 /// Copies bytes between a client and an endpoint after both have switched protocols. The port closes the tunnel when its
 /// drain time is over.
-pub(super) fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, endpoint: OnUpgrade, load: Load) {
+pub(super) fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, mut endpoint: Upgraded, load: Load) {
     let connection = Arc::clone(connection);
     let port = Arc::clone(&connection.port);
     let copying = async move {
-        let (Ok(client), Ok(endpoint)) = tokio::join!(client, endpoint) else { return };
-        let (mut client, mut endpoint) = (TokioIo::new(client), TokioIo::new(endpoint));
+        let Ok(client) = client.await else { return };
+        let mut client = TokioIo::new(client);
         tokio::select! {
             // The idle timeout of the client's stream also bounds the tunnel.
             _ = tokio::io::copy_bidirectional(&mut client, &mut endpoint) => {}

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use tokio::time::Instant;
 
 use super::balance;
 use super::body::Body;
 use super::connect::{self, ClientTls, ConnectError, Connection, Wire};
+use super::http1;
+use super::workers;
 use crate::routing::{Action, Backend, BackendProtocol, BackendTarget, Filter, RoutingTable};
 
 /// Limits of the connection pool of each endpoint.
@@ -48,14 +50,21 @@ pub(super) struct Endpoint {
     tls: Option<Result<Arc<ClientTls>, ()>>,
     active: AtomicUsize,
     retired: AtomicBool,
-    idle: Mutex<Vec<IdleConnection>>,
+    /// One pool per worker, whose runtime drives its connections.
+    idle: Vec<Mutex<Vec<IdleConnection>>>,
     multiplexed: Mutex<Option<http2::SendRequest<Body>>>,
     connecting: tokio::sync::Mutex<()>,
 }
 
 struct IdleConnection {
-    sender: http1::SendRequest<Body>,
+    stream: http1::Stream,
     since: Instant,
+}
+
+/// The pool of an endpoint, which takes an HTTP/1 connection when its response has ended.
+pub(super) struct Pool {
+    endpoint: Arc<Endpoint>,
+    limits: PoolLimits,
 }
 
 /// A request in flight, counted as load of its endpoint.
@@ -92,7 +101,9 @@ impl Upstreams {
     /// Closes connections that were idle for too long.
     pub(super) fn close_idle(&self, limit: Duration) {
         for endpoint in self.endpoints.values().flatten() {
-            lock(&endpoint.idle).retain(|idle| idle.is_usable(limit));
+            for pool in &endpoint.idle {
+                lock(pool).retain_mut(|idle| idle.is_usable(limit));
+            }
         }
     }
 
@@ -146,7 +157,7 @@ impl Endpoint {
             tls,
             active: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
-            idle: Mutex::default(),
+            idle: (0..workers::count()).map(|_| Mutex::default()).collect(),
             multiplexed: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -166,11 +177,11 @@ impl Endpoint {
     pub(super) fn pooled(&self, wire: Wire, limits: &PoolLimits) -> Option<Connection> {
         match wire {
             Wire::Http1 => {
-                let mut idle = lock(&self.idle);
+                let mut idle = lock(self.own_pool());
                 // The most recent connection is the least likely to be closed by the endpoint.
-                while let Some(last) = idle.pop() {
+                while let Some(mut last) = idle.pop() {
                     if last.is_usable(limits.idle_timeout) {
-                        return Some(Connection::Http1(last.sender));
+                        return Some(Connection::Http1(last.stream));
                     }
                 }
                 None
@@ -208,26 +219,12 @@ impl Endpoint {
         opened.unwrap_or(Err(ConnectError::Timeout(self.address)))
     }
 
-    /// Returns an HTTP/1 connection to the pool when its response has ended.
-    pub(super) fn recycle(self: &Arc<Self>, mut sender: http1::SendRequest<Body>, limits: PoolLimits) {
-        if sender.is_ready() {
-            return self.put(sender, &limits);
-        }
-        let endpoint = Arc::clone(self);
-        tokio::spawn(async move {
-            // Fails if the endpoint or the client closed the connection.
-            if sender.ready().await.is_ok() {
-                endpoint.put(sender, &limits);
-            }
-        });
+    fn own_pool(&self) -> &Mutex<Vec<IdleConnection>> {
+        &self.idle[workers::current()]
     }
 
-    fn put(&self, sender: http1::SendRequest<Body>, limits: &PoolLimits) {
-        let mut idle = lock(&self.idle);
-        // Checked under the lock, which `retire` takes after it sets the flag.
-        if !self.retired.load(Ordering::Acquire) && idle.len() < limits.idle_connections_max {
-            idle.push(IdleConnection { sender, since: Instant::now() });
-        }
+    pub(super) fn pool(self: &Arc<Self>, limits: PoolLimits) -> Pool {
+        Pool { endpoint: Arc::clone(self), limits }
     }
 
     fn share(&self, sender: &http2::SendRequest<Body>) {
@@ -240,14 +237,27 @@ impl Endpoint {
     /// Closes idle connections. Those in use close after their requests.
     fn retire(&self) {
         self.retired.store(true, Ordering::Release);
-        lock(&self.idle).clear();
+        for pool in &self.idle {
+            lock(pool).clear();
+        }
         lock(&self.multiplexed).take();
     }
 }
 
+impl http1::Recycle for Pool {
+    fn put(&self, stream: http1::Stream) {
+        let mut idle = lock(self.endpoint.own_pool());
+        // Checked under the lock, which `retire` takes after it sets the flag.
+        let is_retired = self.endpoint.retired.load(Ordering::Acquire);
+        if !is_retired && idle.len() < self.limits.idle_connections_max {
+            idle.push(IdleConnection { stream, since: Instant::now() });
+        }
+    }
+}
+
 impl IdleConnection {
-    fn is_usable(&self, limit: Duration) -> bool {
-        self.sender.is_ready() && self.since.elapsed() < limit
+    fn is_usable(&mut self, limit: Duration) -> bool {
+        self.since.elapsed() < limit && self.stream.is_idle()
     }
 }
 

@@ -4,5 +4,6 @@
 mod forwarding;
 mod hardening;
 mod lifecycle;
+mod memory;
 mod support;
 mod tls;
