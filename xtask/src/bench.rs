@@ -10,6 +10,7 @@ use crate::root;
 const EXAMPLES: &[(&str, &str)] = &[
     ("api", "knarr"),
     ("controllers", "knarr"),
+    ("ingress", "ingress"),
     ("net", "knarr"),
     ("node", "knarr"),
     ("scheduler", "kube-scheduler"),
