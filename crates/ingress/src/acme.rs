@@ -51,7 +51,7 @@ pub(crate) struct Issuer {
     settings: Settings,
     orders: watch::Receiver<Arc<Vec<Order>>>,
     progress: watch::Sender<Progress>,
-    /// What the proxy serves.
+    /// The progress that the proxy serves.
     served: watch::Receiver<Progress>,
     replan: ChangeQueue,
 }

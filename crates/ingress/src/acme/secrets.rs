@@ -14,7 +14,7 @@ use crate::plan::objects::ISSUER;
 /// Namespace and name of the Secret with the account.
 const ACCOUNT: (&str, &str) = ("kube-system", "knarr-ingress-acme");
 
-/// Writes a certificate. A Secret that somebody else made or changed meanwhile is kept.
+/// Writes a certificate. A Secret that another client created or changed meanwhile is kept.
 pub(super) async fn write(client: &Client, order: &Order, chain: &str, key: &str) -> Result<(), client::Error> {
     let data = value!({"tls.crt": (STANDARD.encode(chain)), "tls.key": (STANDARD.encode(key))});
     let written = match order.replaces {

@@ -27,7 +27,7 @@ pub struct Order {
 pub struct Progress {
     /// Answers to challenges by host and token.
     pub challenges: BTreeMap<(String, String), String>,
-    /// Why the last order of a Secret failed.
+    /// The error of the last order of each Secret.
     pub failures: BTreeMap<Key, String>,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Stream {
 /// A connection that switched protocols.
 pub(super) struct Upgraded(Stream);
 
-/// What an endpoint answers.
+/// The answer of an endpoint.
 pub(super) enum Answer<R> {
     Response(Response<ResponseStream<R>>),
     Switched(Response<()>, Upgraded),

@@ -68,7 +68,7 @@ async fn an_annotated_ingress_gets_a_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_of_somebody_else_is_kept() {
+async fn a_secret_of_another_client_is_kept() {
     let (stand, server) = start().await;
     let own = rcgen::generate_simple_self_signed(["own.test".to_owned()]).unwrap();
     let encode = |text: String| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);

@@ -27,7 +27,7 @@ pub(super) struct AcmeServer {
 
 pub(super) struct State {
     url: String,
-    /// Where challenges are answered, instead of port 80 of the host.
+    /// The address that answers challenges, instead of port 80 of the host.
     proxy: SocketAddr,
     ca: Issuer<'static, KeyPair>,
     issued: Mutex<Issued>,

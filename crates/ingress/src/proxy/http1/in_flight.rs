@@ -27,7 +27,7 @@ pub(super) struct InFlight {
     informational: usize,
 }
 
-/// What is left of the request.
+/// The rest of the request.
 enum Sending {
     /// The body, with the bytes that are left of a known length.
     Body(Option<u64>),
