@@ -186,7 +186,7 @@ impl Pki {
 
     /// Reads the certificate with this name; `None` if it is missing or invalid.
     pub fn certificate_of(&self, name: &str) -> Option<CertificateInfo> {
-        read::certificate(&self.pair(name).certificate)
+        inspect::certificate(&self.pair(name).certificate)
     }
 
     /// Returns the certificates in the directory, sorted by name.
