@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::meta::Scope;
-use apimachinery::{Key, Resource, Value, json, value};
+use apimachinery::{Key, Resource, Value, fields, json, value};
 use bytes::Bytes;
 use client::cache::{self, Reader, Source};
 use client::{Body, Client, Target, transport};
@@ -115,7 +115,8 @@ async fn send_chain(client: Client, query: Query, records: Option<NodeRecordsSou
         reflectors.spawn(reflector.run().in_current_span());
         Watched { resource: resource.clone(), reader }
     };
-    let root = watch(&query.resource, &query.key.namespace, format!("metadata.name={}", query.key.name));
+    let root =
+        watch(&query.resource, &query.key.namespace, format!("metadata.name={}", fields::escape(&query.key.name)));
     let mut watched = vec![watch(&chain::EVENTS, query.events_namespace(), String::new())];
     if query.resource.scope == Scope::Namespaced {
         watched.extend(chain::RELATED.iter().map(|kind| watch(kind, &query.key.namespace, String::new())));

@@ -40,7 +40,8 @@ pub(crate) enum Refusal {
     SlowBody,
     #[error("the request body could not be read")]
     Body,
-    #[error("the API server cannot be reached: {0}")]
+    /// An error of the client, which says what could not be reached.
+    #[error("{0}")]
     Unreachable(String),
     #[error("the API server did not respond in time")]
     Timeout,

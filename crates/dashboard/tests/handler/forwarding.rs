@@ -107,6 +107,21 @@ async fn websockets_need_the_own_origin_and_a_session() {
 }
 
 #[tokio::test]
+async fn event_chain_of_a_name_with_characters_of_a_selector_is_found() {
+    let stand = Stand::start().await;
+    let admin = stand.sign_in(ADMIN).await;
+    let role = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a=b,c\\d"}, "rules": []}"#;
+    let roles = "/dashboard/api/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let json = format!("{admin}Content-Type: application/json\r\n");
+    let made = stand.marked("POST", roles, &json, role).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    let path = "/dashboard/chain?group=rbac.authorization.k8s.io&version=v1&resource=clusterroles&kind=ClusterRole&name=a%3Db%2Cc%5Cd";
+    let mut stream = stand.open(&format!("GET {path} HTTP/1.1\r\n{}{admin}\r\n", stand.own())).await;
+    let first = read_until(&mut stream, "\"gone\":").await;
+    assert!(first.contains("\"stage\":\"Written\"") && first.contains("\"gone\":false"), "{first}");
+}
+
+#[tokio::test]
 async fn event_chain_is_live_and_needs_the_right_to_read_the_object() {
     let stand = Stand::start().await;
     let (admin, jane) = (stand.sign_in(ADMIN).await, stand.sign_in(JANE).await);

@@ -59,7 +59,7 @@ function App() {
         </main>
       );
     case "out":
-      return <SignInPage expired={state.expired} />;
+      return <SignInPage reason={state.reason} />;
     case "in":
       return <Shell><Page /></Shell>;
   }
@@ -79,5 +79,7 @@ async function signInByLink(): Promise<void> {
   return loadSession();
 }
 
-render(<App />, document.getElementById("app")!);
+const root = document.getElementById("app")!;
+root.replaceChildren();
+render(<App />, root);
 void signInByLink();

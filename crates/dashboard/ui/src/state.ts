@@ -2,13 +2,13 @@
 
 import { computed, effect, signal } from "@preact/signals";
 
-import { ApiError, type SessionInfo, onSignedOut, session as requests } from "./api/client";
+import { ApiError, type SessionInfo, type SignedOut, onSignedOut, session as requests } from "./api/client";
 import { discover } from "./api/resources";
 import type { Resource } from "./api/types";
 
 export type SessionState =
   | { kind: "unknown" }
-  | { kind: "out"; expired: boolean }
+  | { kind: "out"; reason?: SignedOut }
   | { kind: "in"; info: SessionInfo }
   | { kind: "unreachable"; message: string };
 
@@ -65,11 +65,11 @@ export function chooseNamespace(name: string): void {
 export async function loadSession(): Promise<void> {
   try {
     const info = await requests.read();
-    if (info.user === null) session.value = { kind: "out", expired: false };
+    if (info.user === null) session.value = { kind: "out" };
     else started(info);
   } catch (error) {
     const known = error instanceof ApiError ? error : new ApiError(0, "", String(error));
-    session.value = known.isSignedOut ? { kind: "out", expired: false } : { kind: "unreachable", message: known.message };
+    session.value = known.isSignedOut ? { kind: "out" } : { kind: "unreachable", message: known.message };
   }
 }
 
@@ -90,11 +90,11 @@ export async function signOut(): Promise<void> {
   types.value = [];
   // The page of one user is not shown to the next.
   go("/");
-  session.value = { kind: "out", expired: false };
+  session.value = { kind: "out" };
 }
 
-onSignedOut(() => {
-  if (session.peek().kind === "in") session.value = { kind: "out", expired: true };
+onSignedOut((reason) => {
+  if (session.peek().kind === "in") session.value = { kind: "out", reason };
 });
 
 const isSignedIn = computed(() => session.value.kind === "in");

@@ -2,7 +2,7 @@
 
 import { FIELD_MANAGER } from "../model/manager";
 import { ApiError, api } from "./client";
-import { CRONJOBS, DEPLOYMENTS, NODES, PODS, path } from "./resources";
+import { CRONJOBS, DEPLOYMENTS, NODES, PODS, fieldIs, path } from "./resources";
 import type { KubeObject, List, Resource } from "./types";
 import { array, at, text } from "../model/value";
 
@@ -92,7 +92,7 @@ export function planDrain(pods: KubeObject[], options: DrainOptions): DrainPlan 
 }
 
 export async function podsOf(node: string): Promise<KubeObject[]> {
-  return (await api<List<KubeObject>>(`${path(PODS)}?fieldSelector=${encodeURIComponent(`spec.nodeName=${node}`)}`)).items;
+  return (await api<List<KubeObject>>(`${path(PODS)}?fieldSelector=${encodeURIComponent(fieldIs("spec.nodeName", node))}`)).items;
 }
 
 /** Evicts a pod. Returns the message of the server if a disruption budget does not allow it now. */

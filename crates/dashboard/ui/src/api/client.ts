@@ -7,6 +7,8 @@ const BASE = "/dashboard";
 
 /** The secret of the session beside the cookie. Browsers send cookies to all ports of a host, but store this by origin. */
 const SECRET = "knarr-session";
+/** The reason of the dashboard itself; the API has others. */
+const NO_SESSION = "NoSession";
 
 /** A request that failed, with the reason for the user. */
 export class ApiError extends Error {
@@ -59,10 +61,12 @@ export interface RequestOptions {
   onWarning?: (text: string) => void;
 }
 
-/** Called when the session has ended. */
-let signedOut: () => void = () => undefined;
+/** Called when the session has ended, or when the API rejects its credentials. */
+let signedOut: (reason: SignedOut) => void = () => undefined;
 
-export function onSignedOut(listener: () => void): void {
+export type SignedOut = "ended" | "rejected";
+
+export function onSignedOut(listener: (reason: SignedOut) => void): void {
   signedOut = listener;
 }
 
@@ -84,7 +88,7 @@ async function send(path: string, options: RequestOptions = {}): Promise<Respons
   }
   if (!response.ok) {
     const error = await failure(response);
-    if (error.isSignedOut && path !== "/session") signedOut();
+    if (error.isSignedOut && path !== "/session") signedOut(error.reason === NO_SESSION ? "ended" : "rejected");
     throw error;
   }
   if (options.onWarning) warnings(response).forEach(options.onWarning);

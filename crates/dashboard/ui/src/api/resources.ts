@@ -38,6 +38,11 @@ export function path(resource: Resource, namespace = "", name = "", subresource 
   return parts.join("/");
 }
 
+/** Returns a field selector for a value that may contain characters of the selector's syntax. */
+export function fieldIs(field: string, value: string): string {
+  return `${field}=${value.replace(/[\\,=]/g, "\\$&")}`;
+}
+
 export function apiVersion(resource: Resource): string {
   return resource.group ? `${resource.group}/${resource.version}` : resource.version;
 }

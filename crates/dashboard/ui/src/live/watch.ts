@@ -14,7 +14,7 @@ const WATCH_SECONDS = 240;
 const RETRY_FIRST_MS = 500;
 const RETRY_MAX_MS = 15_000;
 /** A hidden page stops its watches after this time. */
-const HIDDEN_MS = 20_000;
+const HIDDEN_MS = 3000;
 const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 export interface Query {
@@ -55,8 +55,8 @@ async function follow(query: Query, out: Signal<Live>, stop: AbortSignal): Promi
       if (mustList) {
         await list(query, out, publish, attempt.signal);
         mustList = false;
+        publish({ loaded: true, error: undefined });
       }
-      publish({ loaded: true, error: undefined });
       const began = Date.now();
       await watch(query, out, publish, attempt.signal);
       failures = 0;
@@ -66,16 +66,14 @@ async function follow(query: Query, out: Signal<Live>, stop: AbortSignal): Promi
       if (stop.aborted) return;
       if (attempt.signal.aborted) continue;
       const known = error instanceof ApiError ? error : new ApiError(0, "Unreachable", String(error));
-      if (known.isExpired) {
-        mustList = true;
-        continue;
-      }
       if (known.isSignedOut) return;
       publish({ error: known });
       failures += 1;
+      mustList = mustList || !known.isUnreachable;
+      // An expired version needs only a new list.
+      if (known.isExpired && failures === 1) continue;
       // A missing right may be granted later, but not soon.
       const wait = known.isForbidden || known.isNotFound ? RETRY_MAX_MS : RETRY_FIRST_MS * 2 ** Math.min(failures - 1, 5);
-      mustList = mustList || !known.isUnreachable;
       await pause(Math.min(wait, RETRY_MAX_MS), stop);
     } finally {
       attempt.release();
@@ -139,6 +137,7 @@ async function watch(query: Query, out: Signal<Live>, publish: Publish, stop: Ab
     signal: stop,
     ...(query.table ? { accept: AS_TABLE } : {}),
   });
+  publish({ error: undefined });
   try {
     await readLines(response, (lines) => {
       const events = lines.filter((line) => line !== "").map((line) => JSON.parse(line) as WatchEvent<unknown>);

@@ -36,6 +36,8 @@ export interface Lane {
 
 export interface Waterfall {
   lanes: Lane[];
+  /** The first mark of each part of the cluster. */
+  reached: Map<Part, Mark>;
   /** Duration of the shown part in milliseconds. */
   span: number;
 }
@@ -67,16 +69,6 @@ export function partOf(step: Step): Part | undefined {
   return PART_OF[step.stage];
 }
 
-/** Returns the first step of each part after a time. */
-export function reached(steps: Step[], since: number): Map<Part, Step> {
-  const found = new Map<Part, Step>();
-  for (const step of steps) {
-    const part = partOf(step);
-    if (part && !found.has(part) && Date.parse(step.at) >= since) found.set(part, step);
-  }
-  return found;
-}
-
 /**
  * Returns the lanes in the order of their first steps. The server sorts steps causally, also those whose times have a
  * resolution of a second: within a second, a step is placed no earlier than the step before it.
@@ -93,9 +85,12 @@ export function waterfall(steps: Step[], since = 0): Waterfall {
   const start = times.length > 0 ? Math.min(...times) : 0;
   const span = Math.max(1, (times.length > 0 ? Math.max(...times) : 0) - start);
   const lanes = new Map<string, Lane>();
+  const reached = new Map<Part, Mark>();
   shown.forEach((step, index) => {
     const after = times[index]! - start;
     const mark = { step, after, position: after / span };
+    const part = partOf(step);
+    if (part && !reached.has(part)) reached.set(part, mark);
     const lane = lanes.get(step.object);
     if (lane) {
       lane.marks.push(mark);
@@ -105,5 +100,5 @@ export function waterfall(steps: Step[], since = 0): Waterfall {
       lanes.set(step.object, { object: step.object, marks: [mark], start: mark.position, end: mark.position });
     }
   });
-  return { lanes: [...lanes.values()], span };
+  return { lanes: [...lanes.values()], reached, span };
 }

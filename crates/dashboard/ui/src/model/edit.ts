@@ -68,7 +68,7 @@ export function removes(before: unknown, after: unknown): boolean {
     return before.length > other.length || before.some((item, index) => removes(item, other[index]));
   }
   return Object.entries(before).some(([key, value]) => {
-    const other = (after as Record<string, unknown>)[key];
+    const other = at(after, key);
     return other === undefined || removes(value, other);
   });
 }

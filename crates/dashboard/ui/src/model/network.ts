@@ -1,7 +1,7 @@
 // The network of a namespace: which Services lead to which pods, and which policies select them.
 
 import type { KubeObject } from "../api/types";
-import { array, map, number, text } from "./value";
+import { array, at, map, number, text } from "./value";
 
 export interface PodGroup {
   /** Name of the owner, or of the pod itself. */
@@ -22,16 +22,28 @@ export interface ServiceNode {
   ingresses: string[];
 }
 
+/** An end of a connection that is not a pod of the namespace. */
+export interface Peer {
+  id: string;
+  kind: "everyone" | "namespaces" | "block";
+  /** Selectors of namespaces and pods, or an IP block with its exceptions. */
+  namespaces: string;
+  pods: string;
+  block: string;
+}
+
 export interface Edge {
   from: string;
   to: string;
   kind: "route" | "allowed";
+  /** Target ports; empty for all. */
   label: string;
 }
 
 export interface Picture {
   services: ServiceNode[];
   groups: PodGroup[];
+  peers: Peer[];
   edges: Edge[];
 }
 
@@ -39,9 +51,9 @@ type Labels = Record<string, string>;
 
 /** Whether labels match a selector with matchLabels and matchExpressions. */
 export function matches(selector: unknown, labels: Labels): boolean {
-  const equal = Object.entries(map(selector, "matchLabels")).every(([key, value]) => labels[key] === value);
+  const equal = Object.entries(map(selector, "matchLabels")).every(([key, value]) => at(labels, key) === value);
   return equal && array(selector, "matchExpressions").every((expression) => {
-    const value = labels[text(expression, "key")];
+    const value = at(labels, text(expression, "key"));
     const values = array(expression, "values");
     switch (text(expression, "operator")) {
       case "In": return value !== undefined && values.includes(value);
@@ -55,7 +67,7 @@ export function matches(selector: unknown, labels: Labels): boolean {
 
 function selects(selector: Labels, labels: Labels): boolean {
   const entries = Object.entries(selector);
-  return entries.length > 0 && entries.every(([key, value]) => labels[key] === value);
+  return entries.length > 0 && entries.every(([key, value]) => at(labels, key) === value);
 }
 
 /** Returns the name under which a pod is grouped: ReplicaSets of one Deployment are one group. */
@@ -74,10 +86,12 @@ export interface NetworkObjects {
   services: KubeObject[];
   policies: KubeObject[];
   ingresses: KubeObject[];
+  /** Labels of the namespace itself. */
+  labels: Labels;
 }
 
 /** Computes the picture of one namespace. */
-export function picture({ pods, services, policies, ingresses }: NetworkObjects): Picture {
+export function picture({ pods, services, policies, ingresses, labels }: NetworkObjects): Picture {
   const groups = new Map<string, PodGroup>();
   const isLive = (pod: KubeObject) => !["Succeeded", "Failed"].includes(text(pod, "status", "phase"));
   for (const pod of pods.filter(isLive)) {
@@ -95,23 +109,130 @@ export function picture({ pods, services, policies, ingresses }: NetworkObjects)
       edges.push({ from: `Service/${service.metadata.name}`, to: group.name, kind: "route", label: targetPorts(service) });
     }
   }
+  const rules: Rules = new Map(sorted.map((group) => [group.name, { ingress: [], egress: [] }]));
   for (const policy of policies) {
     const types = array(policy, "spec", "policyTypes");
-    for (const group of sorted.filter((it) => matches(policy.spec && (policy.spec as { podSelector?: unknown }).podSelector, it.labels))) {
+    for (const group of sorted.filter((it) => matches(at(policy, "spec", "podSelector"), it.labels))) {
       group.policies.push(policy.metadata.name);
-      group.isolated.ingress ||= types.includes("Ingress");
-      group.isolated.egress ||= types.includes("Egress");
-      for (const rule of array(policy, "spec", "ingress")) edges.push(...allowed(rule, group, sorted));
+      for (const [type, direction, peers] of [["Ingress", "ingress", "from"], ["Egress", "egress", "to"]] as const) {
+        if (!types.includes(type)) continue;
+        group.isolated[direction] = true;
+        rules.get(group.name)![direction].push(...array(policy, "spec", direction).map((rule) => readRule(rule, peers)));
+      }
     }
   }
-  return { services: nodes, groups: sorted, edges: distinct(edges) };
+  const peers = new Map<string, Peer>();
+  for (const group of sorted) edges.push(...withOutside(group, rules, peers));
+  edges.push(...between(sorted, rules, labels));
+  return { services: nodes, groups: sorted, peers: [...peers.values()], edges: distinct(edges) };
 }
 
-function allowed(rule: unknown, group: PodGroup, groups: PodGroup[]): Edge[] {
-  const ports = array(rule, "ports").map((port) => `${text(port, "port") || "*"}/${text(port, "protocol") || "TCP"}`).join(", ");
-  const peers = array(rule, "from").filter((peer) => (peer as { podSelector?: unknown }).podSelector && !(peer as { namespaceSelector?: unknown }).namespaceSelector);
-  const sources = groups.filter((source) => peers.some((peer) => matches((peer as { podSelector?: unknown }).podSelector, source.labels)));
-  return sources.map((source) => ({ from: source.name, to: group.name, kind: "allowed", label: ports }));
+interface Rule {
+  /** Selectors and IP blocks; none for everyone. */
+  peers: unknown[];
+  /** None for all ports. */
+  ports: string[];
+}
+
+type Rules = Map<string, { ingress: Rule[]; egress: Rule[] }>;
+
+function readRule(rule: unknown, field: "from" | "to"): Rule {
+  const ports = array(rule, "ports").map((port) => {
+    const last = text(port, "endPort");
+    return `${text(port, "port") || "*"}${last ? `–${last}` : ""}/${text(port, "protocol") || "TCP"}`;
+  });
+  return { peers: array(rule, field), ports };
+}
+
+/** Returns the connections of a group with other namespaces, IP blocks and everyone. */
+function withOutside(group: PodGroup, rules: Rules, peers: Map<string, Peer>): Edge[] {
+  const edges: Edge[] = [];
+  for (const direction of ["ingress", "egress"] as const) {
+    for (const rule of rules.get(group.name)![direction]) {
+      const found = rule.peers.length === 0 ? [EVERYONE] : rule.peers.flatMap((peer) => outside(peer) ?? []);
+      for (const peer of found) {
+        peers.set(peer.id, peer);
+        const [from, to] = direction === "ingress" ? [peer.id, group.name] : [group.name, peer.id];
+        edges.push({ from, to, kind: "allowed", label: rule.ports.join(", ") });
+      }
+    }
+  }
+  return edges;
+}
+
+const EVERYONE: Peer = { id: "Peer/*", kind: "everyone", namespaces: "", pods: "", block: "" };
+
+/** Returns the peer of a rule, unless it is pods of the same namespace. */
+function outside(peer: unknown): Peer | undefined {
+  const block = text(peer, "ipBlock", "cidr");
+  if (block) {
+    const except = array(peer, "ipBlock", "except");
+    const whole = except.length > 0 ? `${block} − ${except.join(", ")}` : block;
+    return { id: `Peer/${whole}`, kind: "block", namespaces: "", pods: "", block: whole };
+  }
+  if (at(peer, "namespaceSelector") === undefined) return undefined;
+  const [namespaces, pods] = [selectorText(at(peer, "namespaceSelector")), selectorText(at(peer, "podSelector"))];
+  return { id: `Peer/${namespaces}/${pods}`, kind: "namespaces", namespaces, pods, block: "" };
+}
+
+/** Writes a selector as `kubectl` does; empty for everything. */
+function selectorText(selector: unknown): string {
+  const equal = Object.entries(map(selector, "matchLabels")).map(([key, value]) => `${key}=${value}`);
+  const others = array(selector, "matchExpressions").map((expression) => {
+    const [key, values] = [text(expression, "key"), array(expression, "values").join(",")];
+    switch (text(expression, "operator")) {
+      case "In": return `${key} in (${values})`;
+      case "NotIn": return `${key} notin (${values})`;
+      case "DoesNotExist": return `!${key}`;
+      default: return key;
+    }
+  });
+  return [...equal, ...others].join(",");
+}
+
+/**
+ * Returns the connections between groups that policies allow. A connection needs a rule of each side that is isolated;
+ * rules for everyone are not repeated for each group.
+ */
+function between(groups: PodGroup[], rules: Rules, labels: Labels): Edge[] {
+  const edges: Edge[] = [];
+  for (const from of groups) {
+    for (const to of groups) {
+      if (from === to || !(from.isolated.egress || to.isolated.ingress)) continue;
+      const out = from.isolated.egress ? openPorts(rules.get(from.name)!.egress, to, labels) : OPEN;
+      const into = to.isolated.ingress ? openPorts(rules.get(to.name)!.ingress, from, labels) : OPEN;
+      if (!out || !into || !(out.isNamed || into.isNamed)) continue;
+      const ports = out.ports.length === 0 ? into.ports : into.ports.length === 0 ? out.ports : out.ports.filter((port) => into.ports.includes(port));
+      if (ports.length === 0 && (out.ports.length > 0 || into.ports.length > 0)) continue;
+      edges.push({ from: from.name, to: to.name, kind: "allowed", label: ports.join(", ") });
+    }
+  }
+  return edges;
+}
+
+interface Opening {
+  /** None for all ports. */
+  ports: string[];
+  /** Whether a rule selects the peer, not everyone. */
+  isNamed: boolean;
+}
+
+const OPEN: Opening = { ports: [], isNamed: false };
+
+/** Returns the ports that rules open for a group; nothing if no rule does. */
+function openPorts(rules: Rule[], peer: PodGroup, labels: Labels): Opening | undefined {
+  const named = (rule: Rule) => rule.peers.some((it) => includes(it, peer, labels));
+  const open = rules.filter((rule) => rule.peers.length === 0 || named(rule));
+  if (open.length === 0) return undefined;
+  const ports = open.some((rule) => rule.ports.length === 0) ? [] : [...new Set(open.flatMap((rule) => rule.ports))];
+  return { ports, isNamed: open.some(named) };
+}
+
+/** Whether a peer of a rule includes pods of the policy's own namespace. */
+function includes(peer: unknown, group: PodGroup, labels: Labels): boolean {
+  if (at(peer, "ipBlock") !== undefined) return false;
+  const namespaces = at(peer, "namespaceSelector");
+  return (namespaces === undefined || matches(namespaces, labels)) && matches(at(peer, "podSelector"), group.labels);
 }
 
 function serviceNode(service: KubeObject, ingresses: KubeObject[]): ServiceNode {

@@ -88,9 +88,11 @@ export function CreatePage() {
           <button type="button" class="button primary" disabled={isWorking} onClick={() => void run(false)}>{t("create.create")}</button>
           <button type="button" class="button" disabled={isWorking} onClick={() => void run(true)}>{t("create.check")}</button>
         </div>
-        <ul class="results" role="status">
-          {results.map((result, index) => <li key={index} class={result.tone}>{result.href ? <a href={result.href}>{result.text}</a> : result.text}</li>)}
-        </ul>
+        <div role="status">
+          <ul class="results">
+            {results.map((result, index) => <li key={index} class={result.tone}>{result.href ? <a href={result.href}>{result.text}</a> : result.text}</li>)}
+          </ul>
+        </div>
         <Editor value={text} label={t("yaml.title")} readOnly={false} onChange={setText} />
       </div>
     </div>

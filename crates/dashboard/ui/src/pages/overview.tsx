@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-import { api } from "../api/client";
+import { ApiError, api } from "../api/client";
 import { DEPLOYMENTS, EVENTS, NODES, NODE_METRICS, PODS, path } from "../api/resources";
 import type { KubeObject, List } from "../api/types";
 import { type MessageKey, t } from "../i18n";
@@ -22,7 +22,8 @@ const WARNINGS_MAX = 12;
 interface Usage {
   /** Usage by node: cores and bytes. */
   nodes: Map<string, { cpu: number; memory: number }>;
-  failed: boolean;
+  /** Why there are no values. */
+  problem?: "missing" | "forbidden";
 }
 
 const usage = signal<Usage | undefined>(undefined);
@@ -44,10 +45,11 @@ function useUsage(): Usage | undefined {
         const sum = (of: "cpu" | "memory") => [...nodes.values()].reduce((total, node) => total + node[of], 0);
         // The metrics server has not asked the kubelets yet.
         if (nodes.size === 0) return;
-        usage.value = { nodes, failed: false };
+        usage.value = { nodes };
         history.value = [...history.value.slice(1 - HISTORY_MAX), { cpu: sum("cpu"), memory: sum("memory") }];
-      } catch {
-        if (!controller.signal.aborted) usage.value = { nodes: new Map(), failed: true };
+      } catch (error) {
+        const problem = error instanceof ApiError && error.isForbidden ? "forbidden" : "missing";
+        if (!controller.signal.aborted) usage.value = { nodes: new Map(), problem };
       }
     };
     void read();
@@ -76,12 +78,12 @@ export function Overview() {
       </header>
       <div class="cards">
         <PodStates pods={podItems} loaded={pods.loaded} error={pods.error} />
-        <Workloads deployments={deploymentItems} />
+        <Workloads deployments={deploymentItems} error={deployments.loaded ? undefined : deployments.error} />
         <ClusterUsage nodes={nodeItems} used={used} />
         {!(pods.error && !pods.loaded) && <Problems pods={podItems} nodes={nodeItems} loaded={pods.loaded} />}
         <Card title={t("overview.nodes")} wide>
           {nodes.error ? <Problem error={nodes.error} /> : nodeItems.length === 0 && !nodes.loaded ? <Loading /> : <Nodes nodes={nodeItems} used={used} />}
-          {used?.failed && <p class="quiet">{t("overview.noMetrics")}</p>}
+          {used?.problem === "missing" && <p class="quiet">{t("overview.noMetrics")}</p>}
         </Card>
         <Card title={t("overview.warnings")} wide>
           {warnings.error ? <Problem error={warnings.error} /> : <Warnings events={events} loaded={warnings.loaded} />}
@@ -126,12 +128,13 @@ function PodStates({ pods, loaded, error }: { pods: KubeObject[]; loaded: boolea
   );
 }
 
-function Workloads({ deployments }: { deployments: KubeObject[] }) {
+function Workloads({ deployments, error }: { deployments: KubeObject[]; error: Error | undefined }) {
   const shown = deployments
     .map((it) => ({ it, ready: number(it, "status", "readyReplicas"), wanted: number(it, "spec", "replicas") }))
     .sort((a, b) => a.ready / Math.max(1, a.wanted) - b.ready / Math.max(1, b.wanted) || a.it.metadata.name.localeCompare(b.it.metadata.name));
   return (
     <Card title={t("overview.workloads")}>
+      {error && <Problem error={error} />}
       <ul class="lines">
         {shown.slice(0, 6).map(({ it, ready, wanted }) => (
           <li key={it.metadata.uid}>
@@ -140,7 +143,7 @@ function Workloads({ deployments }: { deployments: KubeObject[] }) {
           </li>
         ))}
         {shown.length > 6 && <li><a href={tableLink(DEPLOYMENTS)}>{t("app.more", { n: shown.length - 6 })}</a></li>}
-        {shown.length === 0 && <li class="quiet">{t("app.none")}</li>}
+        {shown.length === 0 && !error && <li class="quiet">{t("app.none")}</li>}
       </ul>
     </Card>
   );
@@ -152,7 +155,7 @@ function ClusterUsage({ nodes, used }: { nodes: KubeObject[]; used: Usage | unde
   const last = history.value.at(-1);
   return (
     <Card title={t("overview.usage")}>
-      {used && !used.failed && last ? (
+      {used && !used.problem && last ? (
         <div class="usage">
           <div>
             <h3>{t("overview.cpu")}</h3>
@@ -165,7 +168,7 @@ function ClusterUsage({ nodes, used }: { nodes: KubeObject[]; used: Usage | unde
             <Sparkline points={history.value.map((it) => it.memory / Math.max(memory, 1))} label={t("overview.memory")} />
           </div>
         </div>
-      ) : used?.failed ? <p class="quiet">{t("overview.noMetrics")}</p> : <Loading />}
+      ) : used?.problem ? <p class="quiet">{t(used.problem === "missing" ? "overview.noMetrics" : "app.forbidden")}</p> : <Loading />}
     </Card>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 
-import { type SignIn, session } from "../api/client";
+import { type SignIn, type SignedOut, session } from "../api/client";
 import { t } from "../i18n";
 import { messageOf, notices, started } from "../state";
 import { Preferences } from "../ui/shell";
@@ -10,7 +10,7 @@ import { Preferences } from "../ui/shell";
 /** The largest file that is read: a kubeconfig has a few KiB. */
 const FILE_MAX = 200_000;
 
-export function SignInPage({ expired }: { expired: boolean }) {
+export function SignInPage({ reason }: { reason: SignedOut | undefined }) {
   const [method, setMethod] = useState<"token" | "kubeconfig">("token");
   const [token, setToken] = useState("");
   const [kubeconfig, setKubeconfig] = useState("");
@@ -39,7 +39,7 @@ export function SignInPage({ expired }: { expired: boolean }) {
       <form class="card" onSubmit={(event) => void submit(event)}>
         <p class="brand">{t("app.name")}</p>
         <h1>{t("signIn.title")}</h1>
-        {expired && <p class="hint" role="status">{t("signIn.expired")}</p>}
+        {reason && <p class="hint" role="status">{t(reason === "ended" ? "signIn.expired" : "signIn.rejected")}</p>}
         <fieldset class="choice">
           <legend class="hidden">{t("signIn.title")}</legend>
           {(["token", "kubeconfig"] as const).map((name) => (

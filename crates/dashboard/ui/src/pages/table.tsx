@@ -15,8 +15,8 @@ import { VirtualList, placed } from "../ui/virtual";
 
 const ROW_HEIGHT = 38;
 /** Widths of the first column and of the others, and of the gap between them. */
-const FIRST_REM = 14;
-const CELL_REM = 6;
+const FIRST_REM = 11;
+const CELL_REM = 5;
 const GAP_REM = 1;
 
 export function TablePage({ type }: { type: Resource }) {

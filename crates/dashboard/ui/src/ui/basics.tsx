@@ -1,7 +1,7 @@
 // Small parts that all pages share.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { ApiError } from "../api/client";
 import { t } from "../i18n";
@@ -28,6 +28,7 @@ export function Problem({ error }: { error: unknown }) {
   const sentence = known?.isForbidden ? t("app.forbidden")
     : known?.isNotFound ? t("app.notFound")
     : known?.isUnreachable ? t("app.connectionLost")
+    : known?.isExpired ? t("app.expired")
     : t("app.failed");
   return (
     <div class="problem" role="alert">
@@ -161,7 +162,8 @@ export function Menu({ label, icon, items, children }: { label: string; icon: Ic
   const [isOpen, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Before the next frame, so that no key is lost.
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     const close = (event: Event) => {
       if (!root.current?.contains(event.target as Node)) setOpen(false);

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { planDrain } from "../../src/api/actions";
-import { fromDiscovery, path } from "../../src/api/resources";
+import { fieldIs, fromDiscovery, path } from "../../src/api/resources";
 import { parseAnsi, plainText } from "../../src/model/ansi";
-import { type Step, reached, waterfall } from "../../src/model/chain";
+import { type Step, waterfall } from "../../src/model/chain";
 import { diffLines } from "../../src/model/diff";
 import { conflicts, editable, forApply, parseYaml, removes } from "../../src/model/edit";
 import { nodeHealth, podHealth } from "../../src/model/health";
@@ -26,6 +26,10 @@ test("quantities and durations have the notation of kubectl", () => {
 test("fields of the prototype are not fields of an object", () => {
   assert.equal(at({}, "constructor"), undefined);
   assert.equal(at(JSON.parse('{"__proto__": {"a": 1}}'), "a"), undefined);
+  assert.equal(matches({ matchExpressions: [{ key: "constructor", operator: "Exists" }] }, {}), false);
+  assert.equal(removes({ labels: { constructor: "a" } }, { labels: {} }), true);
+  const { objects } = parseYaml('kind: A\napiVersion: v1\ndata: {__proto__: {a: 1}}\n');
+  assert.deepEqual([Object.keys(objects[0]!.data as object), at({}, "a")], [["__proto__"], undefined]);
 });
 
 test("the health of a pod names the reason", () => {
@@ -113,33 +117,59 @@ test("conflicts are grouped by field manager", () => {
 test("a waterfall keeps the causal order of times with a resolution of a second", () => {
   const step = (object: string, time: string, precise: boolean, stage: Step["stage"]): Step => ({ object, at: `2026-01-01T00:00:${time}Z`, precise, what: "", by: "", stage });
   const steps = [step("Deployment/web", "01.000000", false, "Written"), step("Pod/a", "01.500000", true, "Bound"), step("Pod/a", "01.000000", false, "Started"), step("Pod/a", "03.000000", false, "Ready")];
-  const { lanes, span } = waterfall(steps);
+  const { lanes, reached, span } = waterfall(steps);
   assert.equal(span, 2000);
   assert.deepEqual(lanes.map((lane) => [lane.object, ...lane.marks.map((mark) => mark.after)]), [["Deployment/web", 0], ["Pod/a", 500, 500, 2000]]);
-  assert.deepEqual([...reached(steps, 0).keys()], ["apiserver", "scheduler", "runtime", "kubelet"]);
+  assert.deepEqual([...reached].map(([part, mark]) => [part, mark.after]), [["apiserver", 0], ["scheduler", 500], ["runtime", 500], ["kubelet", 2000]]);
   assert.deepEqual(waterfall([]).lanes, []);
 });
+
+const podOf = (app: string, name = app) => ({
+  metadata: meta(name, { labels: { app, "pod-template-hash": "1" }, ownerReferences: [{ kind: "ReplicaSet", name: `${app}-1`, controller: true, uid: "r", apiVersion: "apps/v1" }] }),
+  status: { phase: "Running" },
+});
+const policyFor = (app: string, spec: object) => ({ metadata: meta(`for-${app}`), spec: { podSelector: { matchLabels: { app } }, ...spec } });
+const selecting = (app: string) => ({ podSelector: { matchLabels: { app } } });
+const LABELS = { "kubernetes.io/metadata.name": "default" };
 
 test("the network picture joins services, pods and policies", () => {
   assert.equal(matches({ matchExpressions: [{ key: "a", operator: "In", values: ["x"] }] }, { a: "x" }), true);
   assert.equal(matches({ matchExpressions: [{ key: "a", operator: "DoesNotExist" }] }, { a: "x" }), false);
   assert.equal(matches({}, { a: "x" }), true);
-  const pod = (name: string, app: string) => ({
-    metadata: meta(name, { labels: { app, "pod-template-hash": "1" }, ownerReferences: [{ kind: "ReplicaSet", name: `${app}-1`, controller: true, uid: "r", apiVersion: "apps/v1" }] }),
-    status: { phase: "Running" },
-  });
   const found = picture({
-    pods: [pod("web-1-a", "web"), pod("web-1-b", "web"), pod("api-1-a", "api")],
+    pods: [podOf("web", "web-1-a"), podOf("web", "web-1-b"), podOf("api")],
     services: [{ metadata: meta("web"), spec: { type: "ClusterIP", selector: { app: "web" }, ports: [{ port: 80, targetPort: 8080 }] } }, { metadata: meta("none"), spec: { ports: [] } }],
-    policies: [{ metadata: meta("closed"), spec: { podSelector: { matchLabels: { app: "api" } }, policyTypes: ["Ingress"], ingress: [{ from: [{ podSelector: { matchLabels: { app: "web" } } }], ports: [{ port: 80 }] }] } }],
+    policies: [policyFor("api", { policyTypes: ["Ingress"], ingress: [{ from: [selecting("web")], ports: [{ port: 80 }] }] })],
     ingresses: [{ metadata: meta("in"), spec: { rules: [{ http: { paths: [{ backend: { service: { name: "web" } } }] } }] } }],
+    labels: LABELS,
   });
-  assert.deepEqual(found.groups.map((group) => [group.name, group.pods.length, ...group.policies]), [["Deployment/api", 1, "closed"], ["Deployment/web", 2]]);
+  assert.deepEqual(found.groups.map((group) => [group.name, group.pods.length, ...group.policies]), [["Deployment/api", 1, "for-api"], ["Deployment/web", 2]]);
   assert.deepEqual(found.services.map((service) => [service.name, ...service.ingresses]), [["none"], ["web", "in"]]);
   assert.deepEqual(found.edges, [
     { from: "Service/web", to: "Deployment/web", kind: "route", label: "8080" },
     { from: "Deployment/web", to: "Deployment/api", kind: "allowed", label: "80/TCP" },
   ]);
+});
+
+test("a connection needs a rule of each isolated side", () => {
+  const edges = (...policies: ReturnType<typeof policyFor>[]) => {
+    const found = picture({ pods: [podOf("web"), podOf("api"), podOf("db")], services: [], policies, ingresses: [], labels: LABELS });
+    return found.edges.map(({ from, to, label }) => `${from.replace("Deployment/", "")} -> ${to.replace("Deployment/", "")} ${label}`.trim());
+  };
+  const into = (...ingress: object[]) => policyFor("api", { policyTypes: ["Ingress"], ingress });
+  const out = (...egress: object[]) => policyFor("web", { policyTypes: ["Egress"], egress });
+  assert.deepEqual(edges(), []);
+  assert.deepEqual(edges(into()), [], "nothing is allowed");
+  assert.deepEqual(edges(into({ from: [selecting("web")] })), ["web -> api"]);
+  assert.deepEqual(edges(into({ from: [selecting("web")] }), out()), [], "the other side is closed");
+  assert.deepEqual(edges(into({ from: [selecting("web")], ports: [{ port: 80 }, { port: 90 }] }), out({ to: [selecting("api")], ports: [{ port: 90 }] })), ["web -> api 90/TCP"]);
+  assert.deepEqual(edges(into({ from: [selecting("web")], ports: [{ port: 80 }] }), out({ to: [selecting("api")], ports: [{ port: 90 }] })), [], "no common port");
+  assert.deepEqual(edges(out({ to: [selecting("db")], ports: [{ port: 1, endPort: 9, protocol: "UDP" }] })), ["web -> db 1–9/UDP"]);
+  assert.deepEqual(edges(into({})), ["Peer/* -> api"], "everyone is one peer");
+  // The namespace itself is among all namespaces.
+  assert.deepEqual(edges(into({ from: [{ namespaceSelector: {}, ...selecting("db") }] })), ["Peer//app=db -> api", "db -> api"]);
+  const peers = [{ namespaceSelector: { matchLabels: { team: "ops" } } }, { ipBlock: { cidr: "10.0.0.0/8", except: ["10.1.0.0/16"] } }];
+  assert.deepEqual(edges(into({ from: peers }), out({ to: peers.slice(0, 1) })), ["Peer/team=ops/ -> api", "Peer/10.0.0.0/8 − 10.1.0.0/16 -> api", "web -> Peer/team=ops/"]);
 });
 
 test("a drain keeps static pods and pods of DaemonSets, and refuses to lose data", () => {
@@ -159,4 +189,5 @@ test("discovery keeps the preferred version of each type that can be listed", ()
   const found = fromDiscovery([{ items: [{ metadata: { name: "apps" }, versions: [{ version: "v2", resources: [resource("as", "A")] }, { version: "v1", resources: [resource("as", "A"), resource("bs", "B"), resource("reviews", "R", ["create"])] }] }] }]);
   assert.deepEqual(found.map((type) => `${type.version} ${type.plural}`), ["v2 as", "v1 bs"]);
   assert.equal(path(found[0]!, "a/b", "..%", "log"), "/apis/apps/v2/namespaces/a%2Fb/as/..%25/log");
+  assert.equal(fieldIs("metadata.name", "a=b,c\\d"), "metadata.name=a\\=b\\,c\\\\d");
 });

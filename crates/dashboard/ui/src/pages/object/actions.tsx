@@ -13,6 +13,7 @@ import type { TabProps } from "./index";
 const SCALABLE = ["deployments", "statefulsets", "replicasets"];
 const RESTARTABLE = ["deployments", "statefulsets", "daemonsets"];
 const DRAIN_RETRY_MS = 5000;
+const DRAIN_POLL_MS = 1000;
 
 type Open = "scale" | "restart" | "drain" | "delete" | undefined;
 
@@ -171,14 +172,17 @@ function DrainDialog({ node, onClose }: { node: KubeObject; onClose: () => void 
       <p>{t("action.drainHint")}</p>
       <label class="check"><input type="checkbox" checked={options.local} disabled={isRunning} onChange={(event) => setOptions({ ...options, local: event.currentTarget.checked })} /> {t("action.drainLocal")}</label>
       <label class="check"><input type="checkbox" checked={options.force} disabled={isRunning} onChange={(event) => setOptions({ ...options, force: event.currentTarget.checked })} /> {t("action.drainForce")}</label>
-      <ul class="lines" role="status">{lines.map((line) => <li key={line}>{line}</li>)}</ul>
+      <div role="status"><ul class="lines">{lines.map((line) => <li key={line}>{line}</li>)}</ul></div>
     </Dialog>
   );
 }
 
 const REFUSED = { local: "action.drainLocalData", owner: "action.drainNoOwner" } as const;
 
-/** Cordons a node and evicts its pods. Evictions that a disruption budget delays are tried again. */
+/**
+ * Cordons a node, evicts its pods and waits until they have ended. Evictions that a disruption budget delays are tried
+ * again.
+ */
 async function drain(node: KubeObject, options: DrainOptions, onProgress: (lines: string[]) => void): Promise<void> {
   const plan = planDrain(await podsOf(node.metadata.name), options);
   const refused = plan.refused.map(({ pod, reason }) => t("action.drainRefused", { name: pod.metadata.name, reason: t(REFUSED[reason]) }));
@@ -199,6 +203,13 @@ async function drain(node: KubeObject, options: DrainOptions, onProgress: (lines
     left = waiting;
     onProgress([t("action.drainProgress", { n: total - left.length, total }), ...messages]);
     if (left.length > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_RETRY_MS));
+  }
+  const evicted = new Set(plan.evict.map((pod) => pod.metadata.uid));
+  for (;;) {
+    const ending = (await podsOf(node.metadata.name)).filter((pod) => evicted.has(pod.metadata.uid)).length;
+    if (ending === 0) break;
+    onProgress([t("action.drainEnding", { n: ending })]);
+    await new Promise((resolve) => setTimeout(resolve, DRAIN_POLL_MS));
   }
   onProgress([t("action.drainDone")]);
 }

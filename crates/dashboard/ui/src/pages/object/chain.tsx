@@ -4,12 +4,14 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { ApiError, chainStream, readLines } from "../../api/client";
 import { t } from "../../i18n";
-import { type Chain, type Mark, PARTS, reached, waterfall } from "../../model/chain";
+import { type Chain, type Mark, PARTS, waterfall } from "../../model/chain";
 import { duration } from "../../model/quantity";
 import { Card, Loading, Problem } from "../../ui/basics";
 import type { TabProps } from "./index";
 
 const RETRY_MS = 2000;
+/** A stream that breaks is resumed sooner: a browser ends all streams when a network interface is added to its host. */
+const RESUME_MS = 100;
 
 export function ChainTab({ type, object }: TabProps) {
   const [chain, setChain] = useState<Chain>();
@@ -21,9 +23,11 @@ export function ChainTab({ type, object }: TabProps) {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const query = new URLSearchParams({ group: type.group, version: type.version, resource: type.plural, kind: type.kind, namespace, name });
     const read = async () => {
+      let wait = RETRY_MS;
       try {
         const response = await chainStream(query, controller.signal);
         setError(undefined);
+        wait = RESUME_MS;
         await readLines(response, (lines) => {
           const last = lines.filter((line) => line !== "").at(-1);
           if (last) setChain(JSON.parse(last) as Chain);
@@ -33,7 +37,7 @@ export function ChainTab({ type, object }: TabProps) {
         if (failure instanceof ApiError) setError(failure);
         if (failure instanceof ApiError && failure.isSignedOut) return;
       }
-      if (!controller.signal.aborted) timer = setTimeout(() => void read(), RETRY_MS);
+      if (!controller.signal.aborted) timer = setTimeout(() => void read(), wait);
     };
     void read();
     return () => {
@@ -56,8 +60,6 @@ function lastChange(chain: Chain): number {
 function ChainView({ chain, error, isRecent, onRecent }: { chain: Chain; error: unknown; isRecent: boolean; onRecent: (recent: boolean) => void }) {
   const since = isRecent ? lastChange(chain) : 0;
   const picture = useMemo(() => waterfall(chain.steps, since), [chain, since]);
-  const parts = useMemo(() => reached(chain.steps, since), [chain, since]);
-  const start = picture.lanes.flatMap((lane) => lane.marks).reduce((first, mark) => Math.min(first, Date.parse(mark.step.at) - mark.after), Infinity);
   return (
     <>
       {error !== undefined && <Problem error={error} />}
@@ -72,11 +74,11 @@ function ChainView({ chain, error, isRecent, onRecent }: { chain: Chain; error: 
       >
         <ol class="flow">
           {PARTS.map((part) => {
-            const step = parts.get(part);
+            const mark = picture.reached.get(part);
             return (
-              <li key={part} class={step ? "lit" : ""}>
+              <li key={part} class={mark ? "lit" : ""}>
                 <b>{t(`part.${part}`)}</b>
-                {step ? <><span>{t("chain.after", { time: exact(Math.max(0, Date.parse(step.at) - start)) })}</span><small title={step.what}>{step.object}</small></> : <span class="quiet">{t("chain.notYet")}</span>}
+                {mark ? <><span>{t("chain.after", { time: exact(mark.after) })}</span><small title={mark.step.what}>{mark.step.object}</small></> : <span class="quiet">{t("chain.notYet")}</span>}
               </li>
             );
           })}

@@ -1,6 +1,6 @@
 // The Events of an object, live.
 
-import { EVENTS } from "../../api/resources";
+import { EVENTS, fieldIs } from "../../api/resources";
 import type { KubeObject } from "../../api/types";
 import { t } from "../../i18n";
 import { useLive } from "../../live/watch";
@@ -9,7 +9,7 @@ import { Age, Badge, Card, Loading, Problem } from "../../ui/basics";
 import { eventCount, eventTime } from "../overview";
 
 export function EventsTab({ object }: { object: KubeObject }) {
-  const live = useLive({ resource: EVENTS, namespace: object.metadata.namespace ?? "", fieldSelector: `involvedObject.uid=${object.metadata.uid}` }).value;
+  const live = useLive({ resource: EVENTS, namespace: object.metadata.namespace ?? "", fieldSelector: fieldIs("involvedObject.uid", object.metadata.uid) }).value;
   const events = [...live.items.values()].map((item) => item.object).sort((a, b) => eventTime(b).localeCompare(eventTime(a)));
   return (
     <Card title={t("tab.events")} wide>

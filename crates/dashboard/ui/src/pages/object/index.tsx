@@ -1,6 +1,6 @@
 // The page of one object: its tabs and actions.
 
-import { NODES, PODS, path } from "../../api/resources";
+import { NODES, PODS, fieldIs, path } from "../../api/resources";
 import type { KubeObject, Resource } from "../../api/types";
 import { type MessageKey, t } from "../../i18n";
 import { useLive } from "../../live/watch";
@@ -33,7 +33,7 @@ function tabsOf(type: Resource): string[] {
 }
 
 export function ObjectPage({ type, ns, name, tab }: { type: Resource; ns: string; name: string; tab: string }) {
-  const live = useLive({ resource: type, namespace: ns, fieldSelector: `metadata.name=${name}` }).value;
+  const live = useLive({ resource: type, namespace: ns, fieldSelector: fieldIs("metadata.name", name) }).value;
   const object = [...live.items.values()][0]?.object;
   const tabs = tabsOf(type).map((id) => ({ id, title: t(`tab.${id}` as MessageKey), href: objectLink(type, ns, name, id) }));
   if (!object) {
@@ -66,7 +66,7 @@ function Tab({ id, type, object }: TabProps & { id: string }) {
     case "overview": return <OverviewTab type={type} object={object} />;
     case "logs": return <LogsTab type={type} object={object} />;
     case "terminal": return <TerminalTab type={type} object={object} />;
-    case "pods": return <TableView title={t("tab.pods")} type={PODS} ns="" fieldSelector={`spec.nodeName=${object.metadata.name}`} />;
+    case "pods": return <TableView title={t("tab.pods")} type={PODS} ns="" fieldSelector={fieldIs("spec.nodeName", object.metadata.name)} />;
     case "yaml": return <YamlTab type={type} object={object} />;
     case "events": return <EventsTab object={object} />;
     case "related": return <RelatedTab type={type} object={object} />;

@@ -76,7 +76,7 @@ export function YamlTab({ type, object }: TabProps) {
     else return objects[0];
     return undefined;
   };
-  const review = async (force: boolean) => {
+  const review = async (force: boolean): Promise<void> => {
     const edited = parsed();
     if (!edited) return;
     const how = removes(parseYaml(editable(base)).objects[0], edited) ? "replace" : "apply";
@@ -86,6 +86,8 @@ export function YamlTab({ type, object }: TabProps) {
       setStep({ kind: "review", diff: diffLines(editable(current), editable(result)), how, conflicts: [], isForced: force });
     } catch (failure) {
       const found = failure instanceof ApiError ? conflicts(failure.causes) : [];
+      // Fields that the dashboard created or scaled are its own, although they were not applied.
+      if (found.length > 0 && found.every(({ manager }) => manager === FIELD_MANAGER) && !force) return review(true);
       if (found.length > 0) setStep({ kind: "review", diff: diffLines(editable(base), toYaml(edited)), how, conflicts: found, isForced: false });
       else if (failure instanceof ApiError && failure.isConflict) {
         setBase(current);
