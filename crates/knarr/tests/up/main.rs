@@ -87,10 +87,14 @@ impl Machine {
 
     /// Starts a cluster. Disk pressure is disabled: the real host's disk may be nearly full.
     fn up(&self) -> String {
+        self.knarr(&self.up_arguments())
+    }
+
+    fn up_arguments(&self) -> String {
         let arguments = "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi \
              --kube-controller-manager-arg horizontal-pod-autoscaler-sync-period=5s \
              --kube-controller-manager-arg horizontal-pod-autoscaler-cpu-initialization-period=0s --kubelet-arg cgroup-root";
-        self.knarr(&format!("{arguments}={}", self.group()))
+        format!("{arguments}={}", self.group())
     }
 
     /// Returns the cgroup root of this host's pods, separate from those of others. `down` removes a cgroup of this
