@@ -1,6 +1,6 @@
 // `knarr dashboard`, certificates of kubeconfigs, and attacks of other origins on the same host.
 import assert from "node:assert/strict";
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -98,12 +98,18 @@ export const loopback = {
 
   "signing out deletes the cookie and ends the session": async ({ context, page, errors }) => {
     const [cookie] = await context.cookies(settings.url);
+    const secret = await page.evaluate(() => localStorage.getItem("knarr-session"));
+    const list = (secret) => page.evaluate(async (secret) => {
+      const headers = { "X-Knarr-Dashboard": "1", "X-Knarr-Session": secret };
+      return (await fetch("/dashboard/api/api/v1/namespaces", { headers })).status;
+    }, secret);
+    assert.equal(await list(secret), 200);
     await signOut(page);
     assert.deepEqual(await context.cookies(settings.url), []);
-    // A copy of the cookie is worth nothing.
+    assert.equal(await page.evaluate(() => localStorage.getItem("knarr-session")), null);
+    // Copies of both secrets are worth nothing.
     await context.addCookies([cookie]);
-    const code = await page.evaluate(async () => (await fetch("/dashboard/api/api/v1/namespaces", { headers: { "X-Knarr-Dashboard": "1" } })).status);
-    assert.equal(code, 401);
+    assert.equal(await list(secret), 401);
     await context.clearCookies();
     checkConsole(errors, /status of 401/, NO_METRICS);
   },
@@ -119,15 +125,16 @@ export const loopback = {
     try {
       const link = await alone.link();
       assert.match(link, /^http:\/\/127\.0\.0\.1:\d+\/dashboard\/#\/sign-in\/\S{40,}$/);
-      const text = await eventually("a browser with the link", () => {
+      // Other users can read the arguments of a process: the browser gets a page that only its owner can read.
+      const leading = await eventually("a browser with a page", () => {
         try {
           return readFileSync(opened, "utf8").trim();
         } catch {
           return undefined;
         }
       });
-      assert.equal(text, link);
-      await page.goto(link);
+      assert.equal(statSync(leading).mode & 0o777, 0o600);
+      await page.goto(`file://${leading}`);
       await page.getByRole("link", { name: "only" }).waitFor();
       assert.ok(!page.url().includes("sign-in"), "the code is not in the address");
       const [cookie] = await context.cookies(link);

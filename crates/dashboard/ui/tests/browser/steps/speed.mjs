@@ -77,7 +77,7 @@ export const speed = {
       const create = async () => {
         while (next < count) {
           const object = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: `row-${next++}` } };
-          const headers = { "X-Knarr-Dashboard": "1", "Content-Type": "application/json" };
+          const headers = { "X-Knarr-Dashboard": "1", "X-Knarr-Session": localStorage.getItem("knarr-session"), "Content-Type": "application/json" };
           const response = await fetch("/dashboard/api/api/v1/namespaces/default/configmaps", { method: "POST", headers, body: JSON.stringify(object) });
           if (!response.ok) throw new Error(await response.text());
         }
@@ -93,7 +93,7 @@ export const speed = {
     const still = await frameTime(context, page, () => scroll(page, 60));
     const changing = await frameTime(context, page, async () => {
       const change = page.evaluate(async () => {
-        const headers = { "X-Knarr-Dashboard": "1", "Content-Type": "application/merge-patch+json" };
+        const headers = { "X-Knarr-Dashboard": "1", "X-Knarr-Session": localStorage.getItem("knarr-session"), "Content-Type": "application/merge-patch+json" };
         for (let row = 0; row < 20; row += 1) {
           const response = await fetch(`/dashboard/api/api/v1/namespaces/default/configmaps/row-${row * 7}`, { method: "PATCH", headers, body: JSON.stringify({ data: { changed: String(Date.now()) } }) });
           if (!response.ok) throw new Error(await response.text());
