@@ -377,7 +377,7 @@ mod tests {
         assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"));
         let file = dir.path().join("issued.pem");
         fs::write(&file, certificate).unwrap();
-        let seen = read::certificate(&file).unwrap();
+        let seen = inspect::certificate(&file).unwrap();
         assert_eq!((seen.common_name.as_str(), seen.organization.as_str()), ("jane", "dev"));
         assert!(seen.not_after <= now + DAY && seen.not_after > now + DAY / 2);
     }
