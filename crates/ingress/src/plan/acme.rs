@@ -6,6 +6,7 @@ use std::sync::Arc;
 use apimachinery::Key;
 use apimachinery::time::Time;
 
+use super::gateway::hostnames::covers;
 use super::objects::{Issued, TlsHosts, TlsSecret};
 use super::{Claimed, Objects, Plan, Settings};
 use crate::routing::{Action, HostPattern, PathMatch, RequestMatch, Route, RouteOptions, VirtualHost};
@@ -44,7 +45,7 @@ pub(super) fn add_orders(settings: &Settings, objects: &Objects, claimed: &[Clai
             if let Some(failure) = objects.acme.failures.get(&secret) {
                 plan.report(ingress, "CertificateNotIssued", format!("Secret {}: {failure}", wanted.secret));
             }
-            match order(objects, ingress, wanted, secret, now) {
+            match order(objects, claimed, ingress, wanted, secret, now) {
                 Ok(Needed::Now(order)) if plan.orders.iter().all(|other| other.secret != order.secret) => {
                     plan.orders.push(order);
                 }
@@ -64,6 +65,7 @@ enum Needed {
 /// Decides about one Secret. Secrets that ACME did not issue are never replaced.
 fn order(
     objects: &Objects,
+    claimed: &[Claimed<'_>],
     ingress: &Claimed<'_>,
     wanted: &TlsHosts,
     secret: Key,
@@ -80,6 +82,9 @@ fn order(
         if !served.contains(host) {
             return Err(format!("Secret {}: the Ingress has no rule for {name}", wanted.secret));
         }
+        if let Some(owner) = foreign_owner(objects, claimed, &secret.namespace, host) {
+            return Err(format!("Secret {}: {name} belongs to the older {owner} of another namespace", wanted.secret));
+        }
         hosts.insert(name.clone());
     }
     if hosts.is_empty() {
@@ -95,6 +100,24 @@ fn order(
         return Ok(Needed::At(*renew_at));
     }
     Ok(Needed::Now(Order { secret, hosts, replaces: Some(existing.revision) }))
+}
+
+/// Returns the oldest object that names the host, if it is of another namespace. Namespaces share the hosts: without this
+/// check, whoever may create Ingresses would get a certificate, with its key, for the host of another tenant.
+fn foreign_owner(objects: &Objects, claimed: &[Claimed<'_>], namespace: &str, host: &HostPattern) -> Option<String> {
+    let names = |pattern: &HostPattern| *pattern != HostPattern::Any && covers(pattern, host);
+    let of_rules = claimed.iter().map(|ingress| ingress.entry);
+    let of_rules = of_rules.filter(|entry| entry.value.rules.iter().any(|rule| names(&rule.host)));
+    let gateways = objects.gateway.gateways.iter();
+    let gateways = gateways.filter(|entry| entry.value.listeners.iter().any(|listener| names(&listener.hostname)));
+    let routes = objects.gateway.http_routes.iter().chain(objects.gateway.grpc_routes.iter());
+    let routes = routes.filter(|entry| entry.value.hostnames.iter().any(names));
+    let owners = of_rules
+        .map(|entry| (entry.value.created, &entry.key, "Ingress"))
+        .chain(gateways.map(|entry| (entry.value.identity.created, &entry.key, "Gateway")))
+        .chain(routes.map(|entry| (entry.value.identity.created, &entry.key, "route")));
+    let (_, oldest, kind) = owners.min()?;
+    (*oldest.namespace != *namespace).then(|| format!("{kind} {oldest}"))
 }
 
 /// Puts the answers to challenges before the routes of their hosts.

@@ -14,7 +14,7 @@ mod attachment;
 mod backends;
 mod conditions;
 mod grants;
-mod hostnames;
+pub(super) mod hostnames;
 mod listeners;
 pub mod objects;
 mod policies;

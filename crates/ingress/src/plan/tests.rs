@@ -60,9 +60,9 @@ fn observe(documents: &str) -> Objects {
     for (number, text) in all.split("---\n").filter(|text| !text.trim().is_empty()).enumerate() {
         let object = yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let (key, revision, observed_at) = (Key::of(&object), number as u64, Time::from_unix(0, 0));
+        let created = Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
         match object.str_at(&["kind"]).unwrap() {
             "Ingress" => {
-                let created = Time::parse(&format!("2026-01-01T00:00:{number:02}Z")).unwrap();
                 let value = Ingress { created: Some(created), ..Ingress::read(&object) };
                 drop(objects.ingresses.insert(Entry { key, revision, observed_at, value }));
             }
@@ -77,6 +77,16 @@ fn observe(documents: &str) -> Objects {
             }
             "Secret" => {
                 drop(objects.secrets.insert(Entry { key, revision, observed_at, value: TlsSecret::read(&object) }));
+            }
+            "Gateway" => {
+                let mut value = gateway::objects::Gateway::read(&object);
+                value.identity.created = Some(created);
+                drop(objects.gateway.gateways.insert(Entry { key, revision, observed_at, value }));
+            }
+            "HTTPRoute" => {
+                let mut value = gateway::routes::Route::read_http(&object);
+                value.identity.created = Some(created);
+                drop(objects.gateway.http_routes.insert(Entry { key, revision, observed_at, value }));
             }
             kind => panic!("{kind} is not observed"),
         }

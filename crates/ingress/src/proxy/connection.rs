@@ -28,6 +28,9 @@ use super::state::{Port, Served, Shared};
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Time for the first request of a connection that was accepted before the listener was drained.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
+/// Bytes of a response that one HTTP/2 stream keeps for a client that does not read. hyper's default is 400 KiB, which
+/// all streams of a connection may take.
+const SEND_BUFFER_MAX: usize = 64 << 10;
 /// Interval of HTTP/2 pings to clients.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -191,6 +194,7 @@ where
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(settings.streams_max)
+                .max_send_buf_size(SEND_BUFFER_MAX)
                 .max_pending_accept_reset_streams(settings.reset_streams_max)
                 .max_local_error_reset_streams(settings.reset_streams_max)
                 .max_header_list_size(settings.header_bytes_max)

@@ -13,7 +13,7 @@ pub(super) fn host_pattern(host: &str) -> HostPattern {
 }
 
 /// Whether `pattern` includes every name of `other`.
-pub(super) fn covers(pattern: &HostPattern, other: &HostPattern) -> bool {
+pub(in crate::plan) fn covers(pattern: &HostPattern, other: &HostPattern) -> bool {
     match (pattern, other) {
         (HostPattern::Any, _) => true,
         (HostPattern::Wildcard { suffix, .. }, HostPattern::Exact(name)) => is_below(name, suffix),

@@ -56,6 +56,27 @@ fn certificates_are_ordered_if_they_are_missing_or_due() {
 }
 
 #[test]
+fn certificates_are_not_ordered_for_hosts_of_other_namespaces() {
+    // Objects are ordered by age.
+    let check = |documents: [&str; 2], expect: &str| assert_eq!(outcome(&documents.concat()), expect, "{documents:?}");
+    let (wanting, issued) = (wanting("a.test"), r#"new {"a.test"}"#);
+    let other = |namespace: &str, host: &str| {
+        let ingress = ingress("other", &[&format!("{host}/=web:80")], "");
+        ingress.replacen("namespace: default", &format!("namespace: {namespace}"), 1)
+    };
+    check([&wanting, &other("victim", "a.test")], issued);
+    check([&other("victim", "a.test"), &wanting], "AcmeRefused");
+    check([&other("victim", "*.test"), &wanting], "AcmeRefused");
+    check([&other("victim", ""), &wanting], issued);
+    check([&other("default", "a.test"), &wanting], issued);
+    let gateway = "---\nkind: Gateway\nmetadata: {name: other, namespace: victim}\n\
+                   spec: {gatewayClassName: knarr, listeners: [{name: a, port: 80, protocol: HTTP, hostname: a.test}]}\n";
+    check([gateway, &wanting], "AcmeRefused");
+    let route = "---\nkind: HTTPRoute\nmetadata: {name: other, namespace: victim}\nspec: {hostnames: [\"*.test\"]}\n";
+    check([route, &wanting], "AcmeRefused");
+}
+
+#[test]
 fn orders_need_an_acme_server() {
     let without = Settings { acme: false, ..settings() };
     let plan = plan(&without, &observe(&wanting("a.test")), NOW);
