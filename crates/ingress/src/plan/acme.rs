@@ -103,7 +103,7 @@ fn order(
 }
 
 /// Returns the oldest object that names the host, if it is of another namespace. Namespaces share the hosts: without this
-/// check, whoever may create Ingresses would get a certificate, with its key, for the host of another tenant.
+/// check, a tenant that may create Ingresses would get a certificate, with its key, for the host of another tenant.
 fn foreign_owner(objects: &Objects, claimed: &[Claimed<'_>], namespace: &str, host: &HostPattern) -> Option<String> {
     let names = |pattern: &HostPattern| *pattern != HostPattern::Any && covers(pattern, host);
     let of_rules = claimed.iter().map(|ingress| ingress.entry);
