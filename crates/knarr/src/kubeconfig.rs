@@ -31,7 +31,7 @@ struct KubeconfigArgs {
     /// Lifetime of the new certificate. It cannot be revoked.
     #[arg(long, requires = "user", default_value = "8760h", value_parser = component::duration)]
     ttl: Duration,
-    /// Name of the context [default: the name of the cluster, or USER@CLUSTER].
+    /// Name of the context [default: the name of the cluster, or that of the user and the cluster].
     #[arg(long)]
     context: Option<String>,
     /// URL or host of the API server, for use on other hosts [default: that of the administrator on this host].
