@@ -14,6 +14,7 @@ use clap::Args;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::JoinToken;
+use crate::up::DATA_DIR_MODE;
 
 /// The flags of [`TokenArgs`].
 pub(crate) const FLAGS: [&str; 2] = ["token", "token-file"];
@@ -65,10 +66,10 @@ pub(crate) fn waiting(data_dir: &Path) -> PathBuf {
     data_dir.join(WAITING)
 }
 
-/// Writes a token for the first start. Only root may read the file.
+/// Writes a token for the first start. Only root may read the file, and other users cannot list a new data directory.
 pub(crate) fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
     let file = waiting(data_dir);
-    std::fs::create_dir_all(data_dir).with_context(|| format!("failed to create {}", data_dir.display()))?;
+    sys::create_dirs(data_dir, DATA_DIR_MODE).with_context(|| format!("failed to create {}", data_dir.display()))?;
     pki::write(&file, token.trim(), 0o600)?;
     Ok(file)
 }
@@ -150,6 +151,14 @@ mod tests {
         assert!(!file.exists());
         assert!(of_file(&file).read().is_err());
         assert!(TokenArgs::default().read().unwrap().is_none());
+    }
+
+    #[test]
+    fn new_data_directory_of_a_token_cannot_be_listed_by_other_users() {
+        let parent = tempfile::tempdir().unwrap();
+        let data_dir = parent.path().join("knarr");
+        leave(&data_dir, TOKEN).unwrap();
+        assert_eq!(std::fs::metadata(&data_dir).unwrap().permissions().mode() & 0o777, 0o711);
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn rules(options: &Options) -> Value {
         value!({
             "apiGroups": ["networking.k8s.io"],
             "resources": ["ingresses", "ingressclasses"],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         }),
         value!({"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["patch"]}),
         value!({
@@ -79,7 +79,7 @@ fn rules(options: &Options) -> Value {
             "resources": [
                 "gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants", "backendtlspolicies",
             ],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         }),
         value!({
             "apiGroups": ["gateway.networking.k8s.io"],
@@ -100,7 +100,7 @@ fn rules(options: &Options) -> Value {
             "verbs": ["list", "watch"],
         }),
         value!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}),
-        value!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
+        value!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}),
     ];
     if obtains_certificates(options) {
         rules.push(value!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch"]}));
