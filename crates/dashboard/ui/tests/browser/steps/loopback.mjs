@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 
-import { NO_METRICS, checkConsole, eventually, kubectl, serveAlone, settings, signOut, watch } from "../support.mjs";
+import { checkConsole, eventually, kubectl, serveAlone, settings, signOut, watch } from "../support.mjs";
 
 /** Serves a page of an attacker on a free port of this host. */
 async function serveAttacker() {
@@ -90,7 +90,7 @@ export const loopback = {
     await page.getByRole("button", { name: "Settings" }).click();
     await page.locator(".user", { hasText: user }).waitFor();
     await page.keyboard.press("Escape");
-    checkConsole(errors, NO_METRICS);
+    checkConsole(errors);
     await signOut(page);
     await signIn(settings.adminToken);
     await heading("Overview").waitFor();
@@ -111,7 +111,7 @@ export const loopback = {
     await context.addCookies([cookie]);
     assert.equal(await list(secret), 401);
     await context.clearCookies();
-    checkConsole(errors, /status of 401/, NO_METRICS);
+    checkConsole(errors, /status of 401/);
   },
 
   "knarr dashboard opens the browser, and its links sign in once": async ({ context }) => {
@@ -139,7 +139,7 @@ export const loopback = {
       assert.ok(!page.url().includes("sign-in"), "the code is not in the address");
       const [cookie] = await context.cookies(link);
       assert.deepEqual([cookie.httpOnly, cookie.sameSite], [true, "Strict"]);
-      checkConsole(errors, NO_METRICS);
+      checkConsole(errors);
       await signOut(page);
       await page.goto("about:blank");
       await page.goto(link);
@@ -149,7 +149,7 @@ export const loopback = {
       await page.goto("about:blank");
       await page.goto(await alone.link());
       await page.getByRole("link", { name: "only" }).waitFor();
-      checkConsole(errors, NO_METRICS);
+      checkConsole(errors);
       assert.equal(await alone.stop(), 0, "SIGTERM ends it");
     } finally {
       await page.close();

@@ -1,7 +1,7 @@
 // Every page: contents, accessibility, and screenshots in light, dark and phone width.
 import assert from "node:assert/strict";
 
-import { NO_METRICS, checkAccessibility, checkConsole, eventually, screenshot, settings, watch } from "../support.mjs";
+import { checkAccessibility, checkConsole, eventually, screenshot, settings, watch } from "../support.mjs";
 
 /** Addresses, and texts that show that a page is complete. */
 const PAGES = {
@@ -44,7 +44,7 @@ export const pages = {
     await page.getByText("No node fits the pod").first().waitFor();
     await page.getByText("The container keeps exiting").first().waitFor();
     await page.getByRole("img", { name: /^CPU/ }).first().waitFor({ timeout: 60_000 });
-    checkConsole(errors, NO_METRICS);
+    checkConsole(errors);
   },
 
   "objects have overviews for their kinds": async ({ page, errors, go }) => {
@@ -115,7 +115,7 @@ export const pages = {
     // The charts of the overview begin again with the page.
     await go("/");
     await page.locator(".spark").first().waitFor({ timeout: 60_000 });
-    checkConsole(errors, NO_METRICS);
+    checkConsole(errors);
   },
 
   "every page is accessible and fits, in light, dark and on a phone": async ({ page, errors, go, heading, size }) => {
@@ -137,7 +137,7 @@ export const pages = {
     await heading("Overview").waitFor();
     await page.setViewportSize(size);
     await chooseTheme(page, "system");
-    checkConsole(errors, NO_METRICS);
+    checkConsole(errors);
   },
 
   "the page to sign in is accessible and fits": async ({ context }) => {

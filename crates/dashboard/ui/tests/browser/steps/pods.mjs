@@ -1,7 +1,7 @@
 // A pod: logs, terminal, containers with ports and restarts.
 import assert from "node:assert/strict";
 
-import { NO_METRICS, checkAccessibility, checkConsole, eventually, screenshot } from "../support.mjs";
+import { checkAccessibility, checkConsole, eventually, screenshot } from "../support.mjs";
 
 /** Opens a shell in the pod `chatty`. Returns what the terminal shows, and a function that enters a line. */
 async function openShell(page, go) {
@@ -95,6 +95,6 @@ export const pods = {
     await page.locator(".containers dt", { hasText: "Restarts" }).locator("xpath=../dd").filter({ hasText: /^[1-9]/ }).waitFor();
     await page.getByText("The container keeps exiting and is restarted after a delay").first().waitFor();
     await screenshot(page, "pod-crashing");
-    checkConsole(errors, NO_METRICS);
+    checkConsole(errors);
   },
 };
