@@ -50,7 +50,7 @@ fn certificates_are_ordered_if_they_are_missing_or_due() {
     check(&(wanting("a.test") + &secret("a.test", ISSUER, 2032)), "due 2029");
     check(&(wanting("a.test") + &secret("a.test", ISSUER, 2027)), r#"renew {"a.test"}"#);
     check(&(wanting("a.test") + &secret("other.test", ISSUER, 2032)), r#"renew {"a.test"}"#);
-    check(&(wanting("a.test") + &secret("a.test", "somebody", 2027)), "AcmeRefused");
+    check(&(wanting("a.test") + &secret("a.test", "helm", 2027)), "AcmeRefused");
     check(&wanting("\"*.a.test\""), "AcmeRefused");
     check(&wanting("other.test"), "AcmeRefused");
 }
