@@ -98,7 +98,7 @@ impl Cluster {
                 if condition(&objects) {
                     return objects;
                 }
-                reader.advanced().await.expect("the server is there");
+                reader.advanced().await.expect("the server runs");
             }
         };
         if let Ok(objects) = tokio::time::timeout(DEADLINE, waiting).await {

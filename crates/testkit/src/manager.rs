@@ -1,17 +1,19 @@
 //! In-process controllers, and a minimal scheduler for tests without the real one.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use api::resources::{NODES, PODS};
 use api::view::{Node, Pod, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
+use apimachinery::{GroupResource, Key, Value, value};
 use client::{Client, cache};
 use component_base::events::Recorder;
 use controller::object_graph::GlobalController;
-use controller::{Action, Cache, Configs, Controller, Plan, kinds};
+use controller::{Action, Cache, Controller, Plan, Setup, Write, kinds};
 use controller_runtime::{Caches, Driver, Member};
-use controllers::registry::{self, Row, Visitor};
+use controllers::registry::{self, Row, Setups, Visitor};
 use tokio::task::JoinSet;
 
 /// Runs all controllers and the [`Binder`] until the returned value is dropped.
@@ -19,15 +21,15 @@ use tokio::task::JoinSet;
 /// # Panics
 /// If a controller reads a kind that does not exist, which its own tests rule out.
 pub fn manage(client: &Client) -> JoinSet<()> {
-    manage_with(client, Configs::default())
+    manage_with(client, &Setups::default())
 }
 
 /// Like [`manage`], with configurations of controllers.
 ///
 /// # Panics
 /// As [`manage`].
-pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
-    run(client, configs, vec![(Member::of::<Binder>(), 8)])
+pub fn manage_with(client: &Client, setups: &Setups) -> JoinSet<()> {
+    run(client, setups, vec![(Member::of::<Binder>(Setup::new(())), 8)])
 }
 
 /// Runs all controllers without a scheduler until the returned value is dropped. The caller starts a scheduler.
@@ -35,14 +37,14 @@ pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
 /// # Panics
 /// As [`manage`].
 pub fn control(client: &Client) -> JoinSet<()> {
-    run(client, Configs::default(), Vec::new())
+    run(client, &Setups::default(), Vec::new())
 }
 
-fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet<()> {
+fn run(client: &Client, setups: &Setups, more: Vec<(Member, usize)>) -> JoinSet<()> {
     struct All(Vec<(Member, usize)>);
     impl Visitor for All {
-        fn visit<C: Controller>(&mut self, row: &'static Row) {
-            self.0.push((Member::of::<C>(), row.workers));
+        fn visit<C: Controller>(&mut self, row: &'static Row, setup: Setup<C>) {
+            self.0.push((Member::of(setup), row.workers));
         }
 
         fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
@@ -50,9 +52,9 @@ fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet
         }
     }
     let mut all = All(more);
-    registry::each(&mut all);
+    registry::each(setups, &mut all);
     let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
-    let caches = Caches::configured(client, &cache::Settings::default(), reads, configs).expect("kinds that exist");
+    let caches = Caches::start(client, &cache::Settings::default(), reads).expect("kinds that exist");
     let mut tasks = JoinSet::new();
     for (member, workers) in all.0 {
         let (events, sending) = Recorder::new(client.clone(), member.component);
@@ -75,20 +77,22 @@ pub struct Observation<'a> {
 
 impl Controller for Binder {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "binder";
-    const READS: &'static [&'static str] = &["pods", "nodes"];
-    const WRITES: &'static [&'static str] = &["pods/binding"];
+    const READS: &'static [GroupResource] = &[PODS, NODES];
+    const WRITES: &'static [Write] = &[(PODS, "binding")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "pods" && Pod(object).node_name().is_empty() {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == PODS && Pod(object).node_name().is_empty() {
             keys.push(Key::of(object));
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod = cache.get("pods", key).filter(|found| Pod(found).node_name().is_empty() && Pod(found).is_active())?;
-        let count = |node: &Value| cache.on_node("pods", Meta::of(node).name()).count();
-        let nodes = cache.of("nodes").iter().map(|entry| (count(&entry.value), &entry.value)).collect();
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let pod = cache.get(PODS, key).filter(|found| Pod(found).node_name().is_empty() && Pod(found).is_active())?;
+        let count = |node: &Value| cache.on_node(PODS, Meta::of(node).name()).count();
+        let nodes = cache.of(NODES).iter().map(|entry| (count(&entry.value), &entry.value)).collect();
         Some(Observation { pod, nodes })
     }
 
