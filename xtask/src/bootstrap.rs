@@ -54,31 +54,31 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 fn write_role(text: &mut String, role: &Value) {
-    write!(text, "role {}", full_name(&role["metadata"])).expect("a string takes any text");
+    write!(text, "role {}", full_name(&role["metadata"])).expect("writing to a String cannot fail");
     let labels = role["metadata"]["labels"].as_object().into_iter().flatten();
     for label in labels.filter_map(|(key, _)| key.strip_prefix(AGGREGATE)) {
-        write!(text, " part-of {label}").expect("a string takes any text");
+        write!(text, " part-of {label}").expect("writing to a String cannot fail");
     }
     for selector in role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten() {
         let labels = selector["matchLabels"].as_object().into_iter().flatten();
         for label in labels.filter_map(|(key, _)| key.strip_prefix(AGGREGATE)) {
-            write!(text, " sum-of {label}").expect("a string takes any text");
+            write!(text, " sum-of {label}").expect("writing to a String cannot fail");
         }
     }
     text.push('\n');
     for rule in role["rules"].as_array().into_iter().flatten() {
         let columns = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
         let fields = columns.iter().filter(|column| rule[**column].is_array()).map(|column| join_list(&rule[*column]));
-        writeln!(text, "\t{}", fields.collect::<Vec<_>>().join(" ")).expect("a string takes any text");
+        writeln!(text, "\t{}", fields.collect::<Vec<_>>().join(" ")).expect("writing to a String cannot fail");
     }
 }
 
 fn write_binding(text: &mut String, binding: &Value) {
     let role = &binding["roleRef"];
     write!(text, "bind {} {} {}", full_name(&binding["metadata"]), string(&role["kind"]), string(&role["name"]))
-        .expect("a string takes any text");
+        .expect("writing to a String cannot fail");
     for subject in binding["subjects"].as_array().into_iter().flatten() {
-        write!(text, " {}={}", string(&subject["kind"]), full_name(subject)).expect("a string takes any text");
+        write!(text, " {}={}", string(&subject["kind"]), full_name(subject)).expect("writing to a String cannot fail");
     }
     text.push('\n');
 }

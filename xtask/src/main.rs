@@ -13,6 +13,7 @@ mod book;
 mod bootstrap;
 mod catalogue;
 mod ci;
+mod compare;
 mod dashboard;
 mod fuzz;
 mod licenses;
@@ -57,8 +58,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "ci",
-        about: "format, lint, tidy, test and document: the checks that every change must pass",
+        about: "format, lint, tidy, test and document: the checks that every change must pass: [step…]",
         run: ci::run,
+    },
+    Task {
+        name: "compare",
+        about: "compare with recordings of upstream's API server, where they are: [arguments of cargo nextest run]",
+        run: compare::run,
     },
     Task {
         name: "dashboard",
@@ -88,7 +94,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "vm",
-        about: "boot Debian VMs with qemu and test clusters on them: node, join, ha, reboot or all [--program FILE] [--fresh]",
+        about: "boot Debian VMs with qemu and test clusters on them: node, install, reboot, join, ha or all [--program FILE] [--fresh]",
         run: vm::run,
     },
 ];
@@ -119,5 +125,5 @@ fn dispatch(args: &[String]) -> anyhow::Result<()> {
 
 /// Returns the root directory of the workspace.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace this was built in exists")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace of the build exists")
 }

@@ -35,6 +35,22 @@ pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
+/// Runs a program in the workspace root and returns its output; errors are printed. Fails unless it exits with 0.
+pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
+    let line = format!("{program} {}", args.join(" "));
+    println!("$ {line}");
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(root())
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !output.status.success() {
+        bail!("`{line}` failed: {}", output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{line}` printed invalid UTF-8"))
+}
+
 /// Runs cargo; see [`exec`].
 pub(crate) fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
     exec("cargo", args, vars)

@@ -35,7 +35,7 @@ const AREAS: &[Area] = &[
         name: "controllers",
         about: "controllers, their runtime, the client and simulated nodes",
         filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow-node) \
-                 + package(testkit)",
+                 + package(testkit) + package(test-requirements)",
     },
     Area {
         name: "dashboard",

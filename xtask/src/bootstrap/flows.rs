@@ -29,13 +29,13 @@ fn write_level(text: &mut String, level: &Value) {
     let part = if spec["exempt"].is_object() { &spec["exempt"] } else { &spec["limited"] };
     let (name, shares, lendable) =
         (&level["metadata"]["name"], &part["nominalConcurrencyShares"], &part["lendablePercent"]);
-    write!(text, "level {} {shares} {lendable}", string(name)).expect("a string takes any text");
+    write!(text, "level {} {shares} {lendable}", string(name)).expect("writing to a String cannot fail");
     let queuing = &part["limitResponse"]["queuing"];
     if spec["exempt"].is_object() {
         text.push_str(" exempt\n");
     } else if queuing.is_object() {
         let (queues, hand, length) = (&queuing["queues"], &queuing["handSize"], &queuing["queueLengthLimit"]);
-        writeln!(text, " queue {queues} {hand} {length}").expect("a string takes any text");
+        writeln!(text, " queue {queues} {hand} {length}").expect("writing to a String cannot fail");
     } else {
         text.push_str(" reject\n");
     }
@@ -44,20 +44,20 @@ fn write_level(text: &mut String, level: &Value) {
 fn write_schema(text: &mut String, schema: &Value) {
     let spec = &schema["spec"];
     let (name, level) = (string(&schema["metadata"]["name"]), string(&spec["priorityLevelConfiguration"]["name"]));
-    write!(text, "flow {name} {} {level}", spec["matchingPrecedence"]).expect("a string takes any text");
+    write!(text, "flow {name} {} {level}", spec["matchingPrecedence"]).expect("writing to a String cannot fail");
     if let Some(distinguisher) = spec["distinguisherMethod"]["type"].as_str() {
-        write!(text, " {distinguisher}").expect("a string takes any text");
+        write!(text, " {distinguisher}").expect("writing to a String cannot fail");
     }
     text.push('\n');
     for rule in spec["rules"].as_array().into_iter().flatten() {
         let subjects: Vec<_> = rule["subjects"].as_array().into_iter().flatten().map(subject).collect();
-        writeln!(text, "\tfor {}", subjects.join(" ")).expect("a string takes any text");
+        writeln!(text, "\tfor {}", subjects.join(" ")).expect("writing to a String cannot fail");
         for resource in rule["resourceRules"].as_array().into_iter().flatten() {
             write_resource_rule(text, resource);
         }
         for path in rule["nonResourceRules"].as_array().into_iter().flatten() {
             let (verbs, paths) = (join_list(&path["verbs"]), join_list(&path["nonResourceURLs"]));
-            writeln!(text, "\t{verbs} {paths}").expect("a string takes any text");
+            writeln!(text, "\t{verbs} {paths}").expect("writing to a String cannot fail");
         }
     }
 }
@@ -71,7 +71,7 @@ fn write_resource_rule(text: &mut String, rule: &Value) {
         places.push(join_list(&rule["namespaces"]));
     }
     let columns = ["verbs", "apiGroups", "resources"].map(|column| join_list(&rule[column])).join(" ");
-    writeln!(text, "\t{columns} {}", places.join(",")).expect("a string takes any text");
+    writeln!(text, "\t{columns} {}", places.join(",")).expect("writing to a String cannot fail");
 }
 
 fn subject(subject: &Value) -> String {

@@ -80,7 +80,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-1002101",
         KUBERNETES,
         "The `tar` of a container makes `kubectl cp` write outside of the destination through a symbolic link.",
-        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+        Tests(&["hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11245",
@@ -92,7 +92,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-11246",
         KUBERNETES,
         "A hostile archive makes `kubectl cp` write outside of the destination.",
-        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+        Tests(&["hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11247",
@@ -100,7 +100,7 @@ const CVES: &[Cve] = &[
         "Cluster-scoped objects are reached below a namespace, with rights in that namespace alone.",
         Tests(&[
             "cluster_scoped_objects_are_not_served_below_a_namespace",
-            "a_url_exists_only_in_the_scope_of_its_kind_and_for_its_methods",
+            "url_exists_only_in_the_scope_of_its_kind_and_for_its_methods",
         ]),
     ),
     cve(
@@ -113,7 +113,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-11249",
         KUBERNETES,
         "A hostile archive makes `kubectl cp` write outside of the destination, by another path.",
-        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+        Tests(&["hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11250",
@@ -125,7 +125,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-11251",
         KUBERNETES,
         "Two symbolic links in an archive make `kubectl cp` write outside of the destination.",
-        Tests(&["a_hostile_archive_writes_only_below_the_destination"]),
+        Tests(&["hostile_archive_writes_only_below_the_destination"]),
     ),
     cve(
         "CVE-2019-11253",
@@ -188,7 +188,7 @@ const CVES: &[Cve] = &[
         "CVE-2020-8552",
         KUBERNETES,
         "Crafted requests add labels to metrics without bound.",
-        Tests(&["a_family_exports_at_most_the_maximum_number_of_series"]),
+        Tests(&["family_exports_at_most_the_maximum_number_of_series"]),
     ),
     cve(
         "CVE-2020-8554",
@@ -221,13 +221,13 @@ const CVES: &[Cve] = &[
         "CVE-2020-8559",
         KUBERNETES,
         "A kubelet answers an upgrade with a redirect, which the API server follows with its credentials.",
-        Tests(&["a_redirect_from_a_kubelet_on_upgrade_is_not_followed"]),
+        Tests(&["redirect_from_a_kubelet_on_upgrade_is_not_followed"]),
     ),
     cve(
         "CVE-2020-8561",
         KUBERNETES,
         "A webhook redirects the API server to addresses that only the server reaches.",
-        Tests(&["a_redirect_of_a_webhook_is_not_followed"]),
+        Tests(&["redirect_of_a_webhook_is_not_followed"]),
     ),
     cve(
         "CVE-2020-8562",
@@ -239,7 +239,7 @@ const CVES: &[Cve] = &[
         "CVE-2021-25735",
         KUBERNETES,
         "Validating webhooks for Nodes see what the client sent instead of the old object.",
-        Tests(&["a_review_contains_all_request_attributes"]),
+        Tests(&["review_contains_all_request_attributes"]),
     ),
     cve(
         "CVE-2021-25737",
@@ -252,7 +252,7 @@ const CVES: &[Cve] = &[
         KUBERNETES,
         "A user who can edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
         Tests(&[
-            "the_edit_role_cannot_write_endpoints",
+            "edit_role_cannot_write_endpoints",
             "cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them",
         ]),
     ),
@@ -346,13 +346,13 @@ const CVES: &[Cve] = &[
         "CVE-2022-3162",
         KUBERNETES,
         "A name with path separators reads custom resources of another kind.",
-        Tests(&["a_name_with_path_separators_reaches_no_other_kind"]),
+        Tests(&["name_with_path_separators_reaches_no_other_kind"]),
     ),
     cve(
         "CVE-2022-3172",
         KUBERNETES,
         "An aggregated API server redirects clients, which send it their credentials.",
-        Tests(&["an_aggregated_api_is_discovered_described_and_proxied"]),
+        Tests(&["aggregated_api_is_discovered_described_and_proxied"]),
     ),
     cve(
         "CVE-2022-3294",
@@ -496,13 +496,13 @@ const CVES: &[Cve] = &[
         "CVE-2025-4563",
         KUBERNETES,
         "A node uses resource claims that are not its own through mirror pods.",
-        Tests(&["a_mirror_pod_refers_to_no_api_object"]),
+        Tests(&["mirror_pod_refers_to_no_api_object"]),
     ),
     cve(
         "CVE-2025-5187",
         KUBERNETES,
         "A node makes its own Node object belong to something that the garbage collector then deletes with it.",
-        Tests(&["a_kubelet_cannot_change_the_owners_of_its_node"]),
+        Tests(&["kubelet_cannot_change_the_owners_of_its_node"]),
     ),
     cve(
         "CVE-2025-52565",

@@ -16,7 +16,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("container-runtime", 5),
     ("container-shim", 2),
     ("encryption", 4),
-    ("knarr", 8),
+    ("knarr", 5),
     ("kube-apiserver", 22),
     ("kube-proxy", 4),
     ("kubelet", 16),

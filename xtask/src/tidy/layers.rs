@@ -56,7 +56,7 @@ const LAYERS: &[Layer] = &[
             "dashboard",
         ],
     },
-    Layer { name: "test tools", crates: &["testkit", "sim", "fuzzing"] },
+    Layer { name: "test tools", crates: &["testkit", "test-requirements", "sim", "fuzzing"] },
     Layer { name: "binaries", crates: &["knarr", "xtask"] },
 ];
 
@@ -103,20 +103,20 @@ disallowed-types = [
     { path = "std::time::SystemTime", reason = "time is an argument" },
 ]
 disallowed-methods = [
-    { path = "std::collections::HashMap::drain", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::into_keys", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::into_values", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::iter", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::iter_mut", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::keys", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::values", reason = "the order differs from run to run" },
-    { path = "std::collections::HashMap::values_mut", reason = "the order differs from run to run" },
-    { path = "std::collections::HashSet::drain", reason = "the order differs from run to run" },
-    { path = "std::collections::HashSet::iter", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::drain", reason = "the order is random" },
+    { path = "std::collections::HashMap::into_keys", reason = "the order is random" },
+    { path = "std::collections::HashMap::into_values", reason = "the order is random" },
+    { path = "std::collections::HashMap::iter", reason = "the order is random" },
+    { path = "std::collections::HashMap::iter_mut", reason = "the order is random" },
+    { path = "std::collections::HashMap::keys", reason = "the order is random" },
+    { path = "std::collections::HashMap::values", reason = "the order is random" },
+    { path = "std::collections::HashMap::values_mut", reason = "the order is random" },
+    { path = "std::collections::HashSet::drain", reason = "the order is random" },
+    { path = "std::collections::HashSet::iter", reason = "the order is random" },
     { path = "std::env::var", reason = "configuration is an argument" },
     { path = "std::env::var_os", reason = "configuration is an argument" },
-    { path = "std::thread::sleep", reason = "waiting is a result" },
-    { path = "std::thread::spawn", reason = "a decision runs where it is called" },
+    { path = "std::thread::sleep", reason = "wake-up times are results" },
+    { path = "std::thread::spawn", reason = "decisions are not spawned" },
 ]
 "#;
 

@@ -102,6 +102,13 @@ kubectl get configmaps
 const LOST: &str = r#"
 within 200 sh -c 'kubectl get node one --no-headers | grep -q NotReady'
 kubectl get nodes
+# The endpoints follow the node's condition.
+lost_endpoints() {
+    kubectl get endpointslices -l kubernetes.io/service-name=web \
+        -o jsonpath='{range .items[*].endpoints[?(@.nodeName=="one")]}ready={.conditions.ready} {end}'
+}
+no_lost_endpoints() { ! lost_endpoints | grep ready=true; }
+within 60 no_lost_endpoints
 service=http://$(cat /lab/service)/
 within 120 curl -fsS --max-time 5 $service
 for attempt in 1 2 3 4 5 6 7 8; do curl -fsS --max-time 5 $service; done

@@ -63,7 +63,7 @@ install -m 0600 /lab/token /root/token
 start_unit knarr agent --server https://10.99.0.1:6443 --token-file /root/token
 within 300 curl -fsk --max-time 5 -o /dev/null -w '%{http_code}' https://127.0.0.1:6444/readyz
 ! grep -F "$(cat /lab/token)" /etc/systemd/system/knarr.service || fail "the token is in the unit"
-! cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | grep -aF "$(cat /lab/token)" || fail "a process shows the token"
+! cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | grep -aF -f /lab/token || fail "a process shows the token"
 rm /root/token
 systemctl restart knarr.service
 busybox_image

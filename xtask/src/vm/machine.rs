@@ -45,7 +45,7 @@ struct Running {
 }
 
 /// Exit code and output of a script.
-pub(super) struct Ended {
+pub(super) struct ScriptOutput {
     pub code: i32,
     pub output: String,
 }
@@ -116,7 +116,7 @@ impl Machine {
     }
 
     /// Runs a shell script as root and waits until it exits.
-    pub(super) fn run(&mut self, script: &str, limit: Duration) -> anyhow::Result<Ended> {
+    pub(super) fn run(&mut self, script: &str, limit: Duration) -> anyhow::Result<ScriptOutput> {
         self.scripts += 1;
         let name = format!("{}-{}.sh", self.spec.name, self.scripts);
         fs::write(self.share.join(&name), script)?;
@@ -129,7 +129,7 @@ impl Machine {
             }
         };
         let output = fs::read(self.share.join(format!("{name}.out"))).unwrap_or_default();
-        Ok(Ended { code, output: String::from_utf8_lossy(&output).into_owned() })
+        Ok(ScriptOutput { code, output: String::from_utf8_lossy(&output).into_owned() })
     }
 
     /// Starts a script that reboots the VM, and waits for the boot.
