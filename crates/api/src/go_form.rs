@@ -237,7 +237,7 @@ impl Writer {
 
     fn key(&mut self, key: &str) {
         let space = if self.indent.is_some() { " " } else { "" };
-        write!(self.out, "{}:{space}", go::json(&Value::from(key))).expect("a string takes what is written to it");
+        write!(self.out, "{}:{space}", go::json(&Value::from(key))).expect("writing to a String cannot fail");
     }
 
     fn line(&mut self, depth: usize) {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_a_unified_diff_of_the_printed_form() {
+    fn difference_is_a_unified_diff_of_the_printed_form() {
         let gvk = GroupVersionKind::of("", "v1", "PersistentVolumeClaim");
         let spec = catalogue::schema(&gvk).unwrap().child("spec").unwrap();
         let old = value!({"accessModes": ["ReadWriteOnce"]});

@@ -61,7 +61,7 @@ pub struct Kind {
     pub update_checks: UpdateChecks,
     /// Whether the rules validate the metadata of a new object themselves. Generic validation then runs only if the
     /// rules report no error.
-    pub judges_metadata: bool,
+    pub validates_metadata: bool,
     /// Whether `generateName` appends a random suffix. False only for IPAddress, whose names are addresses.
     pub ends_names: bool,
     /// Whether a delete first removes the content of the object, as for namespaces and CRDs. Upstream implements the
@@ -251,7 +251,7 @@ impl Kind {
             selectable: Vec::new(),
             qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
-            judges_metadata: false,
+            validates_metadata: false,
             ends_names: true,
             is_dismantled: false,
             field_annotations: &[],

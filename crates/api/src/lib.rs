@@ -39,6 +39,7 @@ pub mod policy;
 pub mod quota;
 pub mod rbac;
 pub mod resource;
+pub mod resources;
 pub mod scheduling;
 pub mod status;
 pub mod storage;

@@ -38,7 +38,7 @@ pub(crate) fn validate_balancer_host(host: &At<'_>, errors: &mut Errors) {
 
 /// Returns the load balancer addresses and host names as a cell.
 pub(crate) fn balancer_cell(object: &Value) -> Value {
-    let served = object.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array).unwrap_or_default();
+    let served = object.list_at(&["status", "loadBalancer", "ingress"]);
     let found = served.iter().filter_map(|one| {
         let text = |field: &str| one.str_at(&[field]).filter(|text| !text.is_empty());
         text("ip").or_else(|| text("hostname"))

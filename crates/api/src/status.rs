@@ -10,7 +10,7 @@ use crate::kind::Context;
 
 /// Replaces the status by the initial status of the type, regardless of the client's value.
 pub fn reset(object: &mut Value) {
-    let text = |key: &str| object.str_at(&[key]).unwrap_or_default();
+    let text = |key: &str| object.text_at(&[key]);
     let kind = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok();
     let schema = kind.and_then(|kind| catalogue::schema(&kind)).and_then(|schema| schema.child("status"));
     if let (Some(fields), Some(schema)) = (object.as_object_mut(), schema) {

@@ -142,7 +142,7 @@ pub fn int_cell(object: &Value, path: &[&str]) -> Value {
 /// Returns `field` of each container of a PodSpec, such as its name or image, as a cell.
 pub fn names_of(spec: Option<&Value>, field: &str) -> Value {
     let containers = spec.and_then(|spec| spec.get("containers")).and_then(Value::as_array).unwrap_or_default();
-    let names: Vec<_> = containers.iter().map(|container| container.str_at(&[field]).unwrap_or_default()).collect();
+    let names: Vec<_> = containers.iter().map(|container| container.text_at(&[field])).collect();
     names.join(",").into()
 }
 

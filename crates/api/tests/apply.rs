@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use api::catalogue;
 use apimachinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
@@ -14,24 +13,24 @@ use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Value, json};
 
 #[test]
-fn apply_results_in_the_managers_that_upstream_records() {
-    let Some(results) = replay(&["apply"], is_apply) else { return };
+fn compare_managers_after_apply() {
+    let results = replay(&["apply"], is_apply);
     results.report("applies");
     assert!(results.wrong.is_empty(), "{} of {} differ", results.wrong.len(), results.checked());
     assert!(results.same >= 280, "only {} applies were found", results.same);
 }
 
 #[test]
-fn other_writes_result_in_the_managers_that_upstream_records() {
-    let Some(results) = replay(&["apply", "lifecycle", "update"], |step| !is_apply(step)) else { return };
+fn compare_managers_after_other_writes() {
+    let results = replay(&["apply", "lifecycle", "update"], |step| !is_apply(step));
     results.report("other writes");
     assert!(results.wrong.is_empty(), "{} of {} differ", results.wrong.len(), results.checked());
     assert!(results.same >= 540, "only {} writes were found", results.same);
 }
 
 #[test]
-fn replicas_are_managed_through_scale_as_upstream_records() {
-    let Some(scenarios) = recordings("subresources") else { return };
+fn compare_managers_after_scale() {
+    let scenarios = recordings("subresources");
     let scale = scenarios.iter().find(|it| it["name"].as_str() == Some("subresources/scale")).expect("it is recorded");
     let mut parent = Value::Null;
     let mut checked = 0;
@@ -170,26 +169,22 @@ fn is_apply(step: &Step<'_>) -> bool {
 }
 
 /// Replays recordings and checks the writes that `filter` selects.
-fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> Option<ResultCounts> {
+fn replay(files: &[&str], filter: fn(&Step<'_>) -> bool) -> ResultCounts {
     let mut results = ResultCounts::default();
     for file in files {
-        for scenario in recordings(file)? {
+        for scenario in recordings(file) {
             replay_one(&scenario, filter, &mut results);
         }
     }
-    Some(results)
+    results
 }
 
-fn recordings(file: &str) -> Option<Vec<Value>> {
-    let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    let path = shared.join("golden").join(format!("{file}.jsonl"));
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: {} is not there", path.display());
-        return None;
-    };
+fn recordings(file: &str) -> Vec<Value> {
+    let path = test_requirements::upstream(&format!("golden/{file}.jsonl"));
+    let text = std::fs::read_to_string(path).expect("a recording can be read");
     // The recordings replace ports that differ between runs by a string where a number belongs.
     let text = text.replace("\"<node port>\"", "30000");
-    Some(json::parse_all(text.as_bytes()).expect("recordings are JSON"))
+    json::parse_all(text.as_bytes()).expect("recordings are JSON")
 }
 
 fn replay_one(scenario: &Value, filter: fn(&Step<'_>) -> bool, results: &mut ResultCounts) {
@@ -343,10 +338,10 @@ impl ResultCounts {
         }
         let mut wrong = format!("{}: {} {}?{} answered {}\n", step.name, step.method, step.path, step.query, step.code);
         for line in have.iter().filter(|line| !want.contains(line)) {
-            writeln!(wrong, "  have {line}").expect("writing into memory cannot fail");
+            writeln!(wrong, "  have {line}").expect("writing to memory cannot fail");
         }
         for line in want.iter().filter(|line| !have.contains(line)) {
-            writeln!(wrong, "  want {line}").expect("writing into memory cannot fail");
+            writeln!(wrong, "  want {line}").expect("writing to memory cannot fail");
         }
         self.wrong.push(wrong);
     }

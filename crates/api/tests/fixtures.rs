@@ -1,21 +1,10 @@
 //! Upstream's serialization fixtures decode to the same object from all three encodings and encode to the same bytes.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use apimachinery::protobuf::{self, Envelope};
 use apimachinery::{GroupVersionKind, Schema, Value, json, yaml};
-
-/// Returns the directory of reference material, or prints a message if it is absent.
-fn shared(relative: &str) -> Option<PathBuf> {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    let path = root.join(relative);
-    if !path.exists() {
-        eprintln!("skipped: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
-}
 
 /// The files and schema of one object.
 struct Fixture {
@@ -27,7 +16,7 @@ struct Fixture {
 }
 
 fn fixtures() -> Vec<Fixture> {
-    let Some(dir) = shared("reference/fixtures") else { return Vec::new() };
+    let dir = test_requirements::upstream("reference/fixtures");
     let mut names: Vec<String> = std::fs::read_dir(&dir)
         .unwrap()
         .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".json")?.to_owned()))
@@ -63,7 +52,7 @@ fn same(found: &Value, expected: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn protobuf_decodes_to_the_json_that_upstream_prints() {
+fn compare_decoded_protobuf_with_json() {
     check(|fixture| {
         let envelope = Envelope::decode(&fixture.protobuf).map_err(|error| error.to_string())?;
         let mut found = protobuf::decode(envelope.raw, fixture.schema).map_err(|error| error.to_string())?;
@@ -77,7 +66,7 @@ fn protobuf_decodes_to_the_json_that_upstream_prints() {
 }
 
 #[test]
-fn envelopes_identify_their_kind() {
+fn compare_kinds_of_envelopes() {
     check(|fixture| {
         // The envelope of a watch event has no kind.
         if Envelope::decode(&fixture.protobuf).unwrap().kind.is_empty() {
@@ -89,7 +78,7 @@ fn envelopes_identify_their_kind() {
 }
 
 #[test]
-fn json_encodes_to_the_bytes_that_upstream_writes() {
+fn compare_encoded_protobuf() {
     check(|fixture| {
         let mut bytes = Vec::new();
         let object = json::parse(&fixture.json).unwrap();
@@ -104,7 +93,7 @@ fn json_encodes_to_the_bytes_that_upstream_writes() {
 }
 
 #[test]
-fn json_is_written_with_the_bytes_that_upstream_writes() {
+fn compare_written_json() {
     check(|fixture| {
         let object = json::parse(&fixture.json).unwrap();
         let mut line = Vec::new();
@@ -120,7 +109,7 @@ fn json_is_written_with_the_bytes_that_upstream_writes() {
 }
 
 #[test]
-fn yaml_reads_as_the_same_tree_as_json() {
+fn compare_yaml_with_json() {
     check(|fixture| {
         let found = yaml::parse(&fixture.yaml).map_err(|error| error.to_string())?;
         same(&found, &json::parse(&fixture.json).unwrap())
@@ -128,7 +117,7 @@ fn yaml_reads_as_the_same_tree_as_json() {
 }
 
 #[test]
-fn yaml_is_written_as_upstream_writes_it() {
+fn compare_written_yaml() {
     check(|fixture| {
         let found = yaml::to_string(&json::parse(&fixture.json).unwrap());
         if found == fixture.yaml {

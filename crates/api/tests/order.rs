@@ -1,5 +1,5 @@
 //! Every kind is serialized in the field order of its Go type at all levels, and decodes to the same tree.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use apimachinery::json::{self, RawEntries};
 use apimachinery::schema::{Schema, Shape};

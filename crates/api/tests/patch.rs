@@ -24,7 +24,7 @@ fn check(schema: Schema<'_>, live: &str, patch: &str, expect: &str) {
 }
 
 #[test]
-fn the_lists_of_a_pod_are_merged_by_their_keys() {
+fn lists_of_a_pod_are_merged_by_their_keys() {
     let pod = |live: &str, patch: &str, expect: &str| {
         let spec = |text: &str| format!("{{\"spec\":{text}}}");
         check(schema("", "v1", "Pod"), &spec(live), &spec(patch), &spec(expect));
@@ -67,7 +67,7 @@ fn the_lists_of_a_pod_are_merged_by_their_keys() {
 }
 
 #[test]
-fn a_pods_conditions_are_merged_by_their_type() {
+fn pods_conditions_are_merged_by_their_type() {
     check(
         schema("", "v1", "Pod"),
         r#"{"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"Initialized","status":"True"}]}}"#,
@@ -90,7 +90,7 @@ fn finalizers_are_a_set_and_owners_a_map_on_every_object() {
 }
 
 #[test]
-fn the_selector_of_a_disruption_budget_is_replaced() {
+fn selector_of_a_disruption_budget_is_replaced() {
     check(
         schema("policy", "v1", "PodDisruptionBudget"),
         r#"{"spec":{"selector":{"matchLabels":{"a":"b"}}}}"#,
@@ -110,7 +110,7 @@ fn service_ports_are_merged_by_port_number() {
 }
 
 #[test]
-fn an_apply_to_a_deployment_keeps_the_sidecar_and_changes_the_strategy() {
+fn apply_to_a_deployment_keeps_the_sidecar_and_changes_the_strategy() {
     let deployment = schema("apps", "v1", "Deployment");
     let original = object(
         r#"{"spec":{"replicas":1,"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1}},

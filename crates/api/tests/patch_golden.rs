@@ -1,7 +1,6 @@
 //! Replays patches recorded from kube-apiserver where the patch alone determines the result.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use api::catalogue;
 use apimachinery::patch::{ErrorClass, PatchType, apply_patch};
@@ -16,12 +15,8 @@ const SERVERS: [&str; 5] =
 const ALLOCATES: &str = "services/allocation";
 
 #[test]
-fn recorded_patches_have_the_recorded_results() {
-    let dir = shared();
-    let Ok(files) = std::fs::read_dir(dir.join("golden")) else {
-        println!("skipped: no recordings in {}", dir.display());
-        return;
-    };
+fn compare_patches_with_recordings() {
+    let files = std::fs::read_dir(test_requirements::upstream("golden")).unwrap();
     let mut counts = BTreeMap::new();
     let mut wrong = Vec::new();
     for file in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
@@ -32,10 +27,6 @@ fn recorded_patches_have_the_recorded_results() {
     println!("{counts:#?}");
     assert!(counts.keys().any(|verdict| verdict.ends_with(" same")), "nothing could be compared");
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-fn shared() -> PathBuf {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
 fn replay(scenario: &Value, counts: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {

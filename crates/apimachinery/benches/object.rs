@@ -53,7 +53,7 @@ fn all(bench: &mut Criterion) {
     bench.bench_function("object/parse+conform+default+validate", |run| {
         run.iter(|| {
             let mut pod = json::parse(black_box(POD.as_bytes())).expect("the pod is JSON");
-            let unknown = conform(&mut pod, schema).expect("the pod is a pod");
+            let unknown = conform(&mut pod, schema).expect("the pod is valid");
             default(&mut pod, schema);
             (unknown, validate(&pod, schema), pod)
         });
@@ -95,7 +95,7 @@ fn patch(bench: &mut Criterion) {
         ("patch/strategic", PatchType::Strategic, STRATEGIC),
     ] {
         let apply = |pod| apply_patch(kind, pod, black_box(body.as_bytes()), Some(schema));
-        apply(parsed()).expect("the patch fits the pod");
+        apply(parsed()).expect("the patch applies to the pod");
         bench.bench_function(name, |run| run.iter_batched(parsed, apply, BatchSize::SmallInput));
     }
     let modified = apply_patch(PatchType::Strategic, parsed(), STRATEGIC.as_bytes(), Some(schema));

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_by_key_by_namespace_and_by_every_value_of_an_index() {
+    fn object_is_found_by_key_by_namespace_and_by_every_value_of_an_index() {
         let mut all = colored();
         all.insert(entry(Key::new("b", "1"), 1, "red"));
         all.insert(entry(Key::new("a", "2"), 2, "red+blue"));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_field_has_the_empty_value() {
+    fn absent_field_has_the_empty_value() {
         let matches = |text: &str, value: Option<&'static str>| Selector::parse(text).unwrap().matches(|_| value);
         assert!(matches("a=", None));
         assert!(matches("a!=1", None));

@@ -40,7 +40,7 @@ pub fn quote_bytes(text: &str) -> String {
         match byte {
             b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
             b' '..=b'~' | 0x7f => out.push(char::from(byte)),
-            _ => write!(out, "\\x{byte:02x}").expect("writing into memory cannot fail"),
+            _ => write!(out, "\\x{byte:02x}").expect("writing to memory cannot fail"),
         }
     }
     out.push('"');
@@ -175,7 +175,7 @@ pub fn json(value: &Value) -> String {
     for c in plain.chars() {
         match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                write!(out, "\\u{:04x}", u32::from(c)).expect("writing into memory cannot fail");
+                write!(out, "\\u{:04x}", u32::from(c)).expect("writing to memory cannot fail");
             }
             _ => out.push(c),
         }
@@ -203,7 +203,7 @@ fn push_unusual(out: &mut String, c: char) {
         0x80..0x1_0000 => write!(out, "\\u{code:04x}"),
         _ => write!(out, "\\U{code:08x}"),
     };
-    written.expect("writing into memory cannot fail");
+    written.expect("writing to memory cannot fail");
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn an_api_version_is_a_group_and_a_version_or_a_version_of_the_core_group() {
+    fn api_version_is_a_group_and_a_version_or_a_version_of_the_core_group() {
         let check = |text: &str, group: &str, version: &str| {
             let parsed: GroupVersion = text.parse().unwrap();
             assert_eq!((parsed.group.as_str(), parsed.version.as_str()), (group, version), "{text}");

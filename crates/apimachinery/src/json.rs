@@ -99,7 +99,7 @@ pub fn to_string_pretty(value: &Value) -> String {
     let mut out = Vec::with_capacity(256);
     let layout = Pretty(serde_json::ser::PrettyFormatter::with_indent(b"    "));
     let mut pretty = serde_json::Serializer::with_formatter(&mut out, layout);
-    value.serialize(&mut pretty).expect("writing a tree into memory cannot fail");
+    value.serialize(&mut pretty).expect("writing to memory cannot fail");
     String::from_utf8(out).expect("JSON of a tree of strings is UTF-8")
 }
 

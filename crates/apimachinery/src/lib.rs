@@ -10,15 +10,15 @@
 //! - Input nests at most 127 levels in every encoding, so that no walk over a tree exhausts the stack. *Enforced by*
 //!   `nesting_is_limited_to_127_levels`, `nesting_is_bounded`, `nesting_and_aliases_are_bounded`.
 //! - `conform` is idempotent and leaves upstream's output unchanged. *Enforced by* `conform_is_idempotent`,
-//!   `upstream_output_conforms_unchanged`.
+//!   `compare_conformed_output`.
 //! - Pruning and defaulting are idempotent. Validation reports a limited number of errors. *Enforced by*
 //!   `pruning_is_idempotent`, `defaulting_is_idempotent`, `number_of_errors_is_limited`.
 //! - A patch applies completely or not at all, and the work of a patch is bounded by its size. *Enforced by*
-//!   `a_patch_applies_like_its_single_operations_up_to_the_first_failure`, `excessive_list_shifting_is_rejected`.
+//!   `patch_applies_like_its_single_operations_up_to_the_first_failure`, `excessive_list_shifting_is_rejected`.
 //! - Server-side apply is idempotent, including the times in managedFields. Equal field sets have one representation.
 //!   *Enforced by* `apply_is_idempotent`, `equal_sets_have_the_same_representation`.
 //! - Every recorded failure of kube-apiserver can be built by a constructor of `status`, with the same message.
-//!   *Enforced by* `recorded_failures_are_rebuilt_from_their_parts`.
+//!   *Enforced by* `compare_failures_with_recordings`.
 
 pub mod apply;
 pub mod collection;
@@ -57,6 +57,6 @@ pub use field::Errors;
 pub use field_ref::At;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
-pub use resource::Resource;
+pub use resource::{GroupResource, Resource};
 pub use schema::Schema;
 pub use value::{Object, Str, Value};

@@ -250,7 +250,7 @@ impl<'a> MetaMut<'a> {
         if list.as_array().is_none() {
             *list = Value::Array(Vec::new());
         }
-        list.as_array_mut().expect("made a list above").push(name.into());
+        list.as_array_mut().expect("the value was made a list above").push(name.into());
         true
     }
 
@@ -271,7 +271,7 @@ impl<'a> MetaMut<'a> {
         if map.as_object().is_none() {
             *map = Value::object();
         }
-        map.as_object_mut().expect("made an object above").insert(key, value);
+        map.as_object_mut().expect("the value was made an object above").insert(key, value);
     }
 
     fn remove_in(&mut self, field: &str, key: &str) {

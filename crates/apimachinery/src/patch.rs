@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_type_may_have_parameters_but_must_be_known() {
+    fn content_type_may_have_parameters_but_must_be_known() {
         for kind in [PatchType::Json, PatchType::Merge, PatchType::Strategic, PatchType::Apply] {
             assert_eq!(PatchType::from_content_type(kind.content_type()).unwrap(), kind);
             let header = format!("{};charset=utf-8", kind.content_type());

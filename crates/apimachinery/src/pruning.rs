@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preserving_list_keeps_fields_of_its_items() {
+    fn preserving_list_keeps_fields_of_its_items() {
         let schema = root(&value!({
             "type": "array", "x-kubernetes-preserve-unknown-fields": true,
             "items": {"type": "object", "properties": {"a": {"type": "object"}}},

@@ -166,7 +166,10 @@ impl Quantity {
     /// Sums are exact up to 36 significant digits; beyond that they are rounded away from zero.
     // DEVIATION: upstream's sums have unlimited digits.
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "the notation follows the left side: not what `+` promises")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the result has the notation of the left side, so `+` would be misleading"
+    )]
     pub fn add(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
@@ -190,7 +193,10 @@ impl Quantity {
 
     /// Returns the difference, with the rules of [`Quantity::add`].
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "the notation follows the left side: not what `-` promises")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the result has the notation of the left side, so `-` would be misleading"
+    )]
     pub fn sub(self, other: Self) -> Self {
         self.add(other.neg())
     }

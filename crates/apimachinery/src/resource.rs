@@ -18,6 +18,26 @@ pub struct Resource {
     pub scope: Scope,
 }
 
+/// The group and plural name of a built-in resource, which identify it in any version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// `apps`, `batch`; empty for the core group.
+    pub group: &'static str,
+    /// The name in the URL path: `deployments`.
+    pub plural: &'static str,
+}
+
+impl GroupResource {
+    pub const fn new(group: &'static str, plural: &'static str) -> Self {
+        Self { group, plural }
+    }
+
+    /// Whether the group and plural name are those of this resource.
+    pub fn is(self, group: &str, plural: &str) -> bool {
+        self.plural == plural && self.group == group
+    }
+}
+
 impl Resource {
     /// Returns a namespaced resource from constants.
     pub const fn namespaced(
@@ -50,6 +70,16 @@ impl Resource {
         }
     }
 
+    /// Whether this is a version of a built-in resource.
+    pub fn is(&self, resource: GroupResource) -> bool {
+        resource.is(&self.group, &self.plural)
+    }
+
+    /// Whether both are the same resource, possibly in different versions.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.plural == other.plural && self.group == other.group
+    }
+
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
@@ -67,12 +97,20 @@ impl Resource {
 /// The form in RBAC rules: `pods`, `deployments.apps`.
 impl fmt::Display for Resource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.plural)?;
-        if !self.group.is_empty() {
-            write!(out, ".{}", self.group)?;
-        }
-        Ok(())
+        write_name(&self.group, &self.plural, out)
     }
+}
+
+/// The form in RBAC rules: `pods`, `deployments.apps`.
+impl fmt::Display for GroupResource {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self.group, self.plural, out)
+    }
+}
+
+fn write_name(group: &str, plural: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    out.write_str(plural)?;
+    if group.is_empty() { Ok(()) } else { write!(out, ".{group}") }
 }
 
 #[cfg(test)]
@@ -85,5 +123,9 @@ mod tests {
         let deployments = Resource::namespaced("apps", "v1", "deployments", "Deployment");
         assert_eq!(deployments.to_string(), "deployments.apps");
         assert_eq!(deployments.api_version(), "apps/v1");
+        assert_eq!(GroupResource::new("", "pods").to_string(), "pods");
+        assert_eq!(GroupResource::new("apps", "deployments").to_string(), "deployments.apps");
+        assert!(deployments.is(GroupResource::new("apps", "deployments")));
+        assert!(!deployments.is(GroupResource::new("", "deployments")));
     }
 }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_becomes_a_table_with_the_metadata_of_each_object() {
+    fn list_becomes_a_table_with_the_metadata_of_each_object() {
         let list = value!({"kind": "PodList", "metadata": {"resourceVersion": "7", "continue": "c", "remainingItemCount": 5},
             "items": [{"metadata": {"name": "a", "uid": "1"}, "spec": {}}]});
         let mut column = Column::new("Name", "string", "N", Cell::Function(name_cell));

@@ -106,7 +106,7 @@ impl Checker<'_> {
 
     fn json_type(&mut self, value: &Value, node: Node<'_>, path: &Path) {
         let expected = node.json_types();
-        let found = JsonType::of(value).expect("null was dealt with before");
+        let found = JsonType::of(value).expect("null was handled above");
         let fits = expected.contains(&found)
             || match value {
                 Value::Float(float) => expected.contains(&JsonType::Integer) && number::is_whole(*float),

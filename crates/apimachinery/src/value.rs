@@ -135,6 +135,32 @@ impl Value {
         self.at(keys)?.as_str()
     }
 
+    /// Returns the string at a path of object keys; empty if there is none.
+    pub fn text_at(&self, keys: &[&str]) -> &str {
+        self.str_at(keys).unwrap_or_default()
+    }
+
+    /// Returns the list at a path of object keys; empty if there is none.
+    pub fn list_at(&self, keys: &[&str]) -> &[Value] {
+        self.at(keys).and_then(Self::as_array).unwrap_or_default()
+    }
+
+    /// Returns the integer at a path of object keys.
+    pub fn int_at(&self, keys: &[&str]) -> Option<i64> {
+        self.at(keys)?.as_int()
+    }
+
+    /// Whether the value at a path of object keys is `true`.
+    pub fn is_true_at(&self, keys: &[&str]) -> bool {
+        matches!(self.at(keys), Some(Self::Bool(true)))
+    }
+
+    /// Returns the entries of the map of strings at a path of object keys.
+    pub fn entries_at<'a>(&'a self, keys: &[&str]) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let entries = self.at(keys).and_then(Self::as_object).into_iter().flat_map(Object::iter);
+        entries.filter_map(|(key, value)| Some((key, value.as_str()?)))
+    }
+
     /// Replaces the value with `null` and returns it.
     pub const fn take(&mut self) -> Value {
         std::mem::replace(self, Self::Null)
@@ -371,8 +397,22 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_differs_from_the_equal_float() {
+    fn integer_differs_from_the_equal_float() {
         assert_ne!(Value::Int(1), Value::Float(1.0));
+    }
+
+    #[test]
+    fn typed_accessors_return_a_default_for_absent_keys_and_other_types() {
+        let pod = value!({"metadata": {"name": "a", "labels": {"x": "y", "n": 1}}, "spec": {"on": true, "count": 3, "list": [1]}});
+        assert_eq!(
+            (pod.text_at(&["metadata", "name"]), pod.text_at(&["spec", "count"]), pod.text_at(&["x"])),
+            ("a", "", "")
+        );
+        assert_eq!((pod.list_at(&["spec", "list"]), pod.list_at(&["spec", "on"])), (&[Value::Int(1)][..], &[][..]));
+        assert_eq!((pod.int_at(&["spec", "count"]), pod.int_at(&["spec", "on"])), (Some(3), None));
+        assert!(pod.is_true_at(&["spec", "on"]) && !pod.is_true_at(&["spec", "count"]));
+        assert_eq!(pod.entries_at(&["metadata", "labels"]).collect::<Vec<_>>(), [("x", "y")]);
+        assert_eq!(pod.entries_at(&["spec", "list"]).count(), 0);
     }
 
     #[test]

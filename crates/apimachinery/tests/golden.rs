@@ -1,6 +1,4 @@
-//! Decoding of built-in kinds against recordings of the upstream API server, if available.
-
-use std::path::PathBuf;
+//! Decoding of built-in kinds, compared with recordings of the upstream API server.
 
 use apimachinery::conform::conform;
 use apimachinery::field_validation::FieldValidation;
@@ -19,11 +17,9 @@ struct ResultCounts {
 }
 
 #[test]
-fn decoding_errors_and_warnings_match_upstream() {
+fn compare_decoding_errors_and_warnings() {
     let mut counts = ResultCounts::default();
-    if !each_step(|name, step| compare(name, step, &mut counts)) {
-        return;
-    }
+    each_step(|name, step| compare(name, step, &mut counts));
     let ResultCounts { rejected, warned, accepted, different } = counts;
     println!("{rejected} refusals, {warned} warnings and {accepted} objects without either are as recorded");
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
@@ -31,9 +27,9 @@ fn decoding_errors_and_warnings_match_upstream() {
 }
 
 #[test]
-fn crd_schema_errors_match_upstream() {
+fn compare_crd_schema_errors() {
     let (mut rejected, mut accepted, mut different) = (0, 0, Vec::new());
-    let read = each_step(|name, step| {
+    each_step(|name, step| {
         let Some((found, recorded)) = schema_findings(step) else { return };
         match found == recorded {
             true if found.is_empty() => accepted += 1,
@@ -41,17 +37,15 @@ fn crd_schema_errors_match_upstream() {
             false => different.push(format!("{name}\n  found    {found:?}\n  recorded {recorded:?}")),
         }
     });
-    if read {
-        println!("{rejected} refused and {accepted} accepted schemas are as recorded");
-        assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-        assert!(rejected > 40 && accepted > 80, "the recordings were read");
-    }
+    println!("{rejected} refused and {accepted} accepted schemas are as recorded");
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert!(rejected > 40 && accepted > 80, "the recordings were read");
 }
 
 #[test]
-fn upstream_output_conforms_unchanged() {
+fn compare_conformed_output() {
     let (mut same, mut different) = (0, Vec::new());
-    let read = each_step(|name, step| {
+    each_step(|name, step| {
         // Recordings have placeholders for values that differ in every run.
         let text = step["expect"]["body"].to_string().replace("\"<node port>\"", "30000");
         let text = text.replace("<time>", "2026-01-01T00:00:00Z");
@@ -65,20 +59,14 @@ fn upstream_output_conforms_unchanged() {
             result => different.push(format!("{name}\n  {result:?}\n  found    {again}\n  recorded {printed}")),
         }
     });
-    if read {
-        println!("{same} objects stay as recorded");
-        assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-        assert!(same > 1000, "the recordings were read");
-    }
+    println!("{same} objects stay as recorded");
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert!(same > 1000, "the recordings were read");
 }
 
-/// Calls `visit` with each recorded step and its name; returns false if there are no recordings.
-fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
-    let dir = shared().join("golden");
-    if !dir.is_dir() {
-        println!("skipped: {} is not there", dir.display());
-        return false;
-    }
+/// Calls `visit` with each recorded step and its name.
+fn each_step(mut visit: impl FnMut(&str, &Value)) {
+    let dir = test_requirements::upstream("golden");
     for file in FILES {
         let text = std::fs::read_to_string(dir.join(file)).expect("a recording can be read");
         for line in text.lines() {
@@ -89,7 +77,6 @@ fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
             }
         }
     }
-    true
 }
 
 /// Returns Knarr's and upstream's errors for the schema of a CRD, without upstream's errors about CEL and other parts
@@ -116,10 +103,6 @@ fn schema_findings(step: &Value) -> Option<(Vec<String>, Vec<String>)> {
         .map(|(field, message)| format!("{field}: {message}"))
         .collect();
     Some((found, recorded))
-}
-
-fn shared() -> PathBuf {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
 fn compare(step_name: &str, step: &Value, counts: &mut ResultCounts) {

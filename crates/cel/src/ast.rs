@@ -177,7 +177,7 @@ impl Ast {
             let message = format!("expression recursion limit exceeded: {DEPTH_MAX}");
             return Err(Findings::one(&self.source, Finding { offset, message }));
         }
-        let id = ExprId(u32::try_from(self.nodes.len()).expect("the source is limited, so is the tree"));
+        let id = ExprId(u32::try_from(self.nodes.len()).expect("the source length bounds the tree"));
         self.nodes.push(Node { expr, offset, depth: below + 1 });
         Ok(id)
     }

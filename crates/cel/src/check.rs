@@ -171,7 +171,7 @@ impl Checker<'_> {
     fn field(&mut self, id: ExprId, of: &Type, field: &str) -> Type {
         match self.unifier.resolve(of) {
             Type::Error => Type::Error,
-            Type::Dyn | Type::Built(_) => Type::Dyn,
+            Type::Dyn | Type::PartialObject(_) => Type::Dyn,
             variable @ Type::Param(_) => {
                 self.unifier.assignable(&variable, &Type::Dyn);
                 Type::Dyn
@@ -233,7 +233,7 @@ impl Checker<'_> {
         let name = name.strip_prefix('.').unwrap_or(name);
         let known = name == "JSONPatch" || name == "Object" || name.starts_with("Object.");
         if self.env.mutation() && known {
-            return Type::Built(Arc::from(name));
+            return Type::PartialObject(Arc::from(name));
         }
         if Type::named(name).is_some() || named_type(name).is_some() {
             return self.error(id, format!("'{name}' is not a message type"));
@@ -248,7 +248,7 @@ impl Checker<'_> {
         {
             given = (*inner).clone();
         }
-        let Type::Built(name) = of else { return };
+        let Type::PartialObject(name) = of else { return };
         if &**name != "JSONPatch" {
             return;
         }

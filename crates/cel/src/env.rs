@@ -93,7 +93,7 @@ impl Env {
     /// Adds a set of types, and returns its index for [`Env::with_object`].
     pub fn add_types(&mut self, set: TypeSet) -> u16 {
         self.sets.push(set);
-        u16::try_from(self.sets.len() - 1).expect("an environment has few sets of types")
+        u16::try_from(self.sets.len() - 1).expect("the number of type sets fits into u16")
     }
 
     /// Adds a variable whose values are described by a schema. `root`: complete objects, which have `apiVersion`,
@@ -115,7 +115,7 @@ impl Env {
         // Two variables of one type must share a type set, so that their values can be compared.
         let same = |set: &TypeSet| matches!(set, TypeSet::Static(types) if std::ptr::eq(*types, schema.types()));
         let set = match self.sets.iter().position(same) {
-            Some(at) => u16::try_from(at).expect("an environment has few sets of types"),
+            Some(at) => u16::try_from(at).expect("the number of type sets fits into u16"),
             None => self.add_types(TypeSet::Static(schema.types())),
         };
         self.with_object(name, set, schema.id(), true)

@@ -44,7 +44,7 @@ pub enum Type {
     /// An object described by a schema.
     Schema(SchemaType),
     /// An object under construction for a mutation: `Object`, `Object.spec`, `JSONPatch`.
-    Built(Arc<str>),
+    PartialObject(Arc<str>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +119,7 @@ impl Type {
             Self::Type(_) => "type",
             Self::Param(_) => "T",
             Self::Opaque(name) => name,
-            Self::Schema(SchemaType { name, .. }) | Self::Built(name) => name,
+            Self::Schema(SchemaType { name, .. }) | Self::PartialObject(name) => name,
         }
     }
 

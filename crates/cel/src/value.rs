@@ -40,7 +40,7 @@ pub enum Val<'a> {
     /// A value that may be absent.
     Optional(Option<Arc<Val<'a>>>),
     /// An object created by `Object{…}` or `JSONPatch{…}`.
-    Built(Arc<Built<'a>>),
+    PartialObject(Arc<PartialObject<'a>>),
     /// A value of a library type.
     Opaque(Opaque),
 }
@@ -76,7 +76,7 @@ pub enum Map<'a> {
 
 /// An object under construction, named by its path.
 #[derive(Clone, Debug)]
-pub struct Built<'a> {
+pub struct PartialObject<'a> {
     /// `Object`, `Object.spec.selector`, `JSONPatch`.
     pub name: Arc<str>,
     /// The set fields, in source order.
@@ -137,7 +137,7 @@ impl<'a> Val<'a> {
             Self::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Self::Type(_) => Type::Type(Arc::new(Type::Dyn)),
             Self::Optional(_) => Type::optional(Type::Dyn),
-            Self::Built(built) => Type::Built(built.name.clone()),
+            Self::PartialObject(built) => Type::PartialObject(built.name.clone()),
             Self::Opaque(opaque) => Type::Opaque(opaque.type_name()),
         }
     }
@@ -164,7 +164,7 @@ impl<'a> Val<'a> {
             Self::Duration(nanos) => *nanos == 0,
             Self::Timestamp(_) | Self::Type(_) | Self::Opaque(_) => false,
             Self::Optional(inner) => inner.is_none(),
-            Self::Built(built) => built.fields.is_empty(),
+            Self::PartialObject(built) => built.fields.is_empty(),
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == Some(0),
         }
     }

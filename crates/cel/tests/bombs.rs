@@ -9,7 +9,7 @@ fn env() -> Env {
 fn assert_rejected(expression: &str, expected: &str) {
     let findings =
         env().compile(expression).err().unwrap_or_else(|| panic!("{}…", &expression[..60.min(expression.len())]));
-    let message = findings.iter().next().expect("a refusal says why").message.clone();
+    let message = findings.iter().next().expect("a rejection has a message").message.clone();
     assert!(message.contains(expected), "{message}");
 }
 
@@ -125,7 +125,7 @@ fn stopped_by_work(expression: &str) {
     let (text, items) = (Value::from(text), Value::Array(items));
     let env = env().with_variable("items", Type::Dyn);
     let compiled = env.compile(expression).unwrap_or_else(|findings| panic!("{expression}: {findings}"));
-    let value = |of| cel::Val::json(of, None).expect("no schema, no mismatch");
+    let value = |of| cel::Val::json(of, None).expect("an untyped expression has no type error");
     let variables = [("x", value(&text)), ("items", value(&items))];
     let meter = Meter::new(cel::cost::limits::PER_CALL);
     assert_eq!(compiled.program.run(&variables, &meter).map(|_| ()), Err(Failure::Resources), "{expression}");
@@ -161,7 +161,7 @@ fn patterns_compiled_at_runtime_count_as_steps() {
 }
 
 #[test]
-fn a_host_can_interrupt() {
+fn host_can_interrupt() {
     let compiled = env().compile("lists.range(1000).all(a, lists.range(100).all(b, true))").unwrap();
     let polls = std::cell::Cell::new(0);
     let interrupt = || {
@@ -187,7 +187,7 @@ fn types_of_nested_maps_stay_small() {
 }
 
 #[test]
-fn the_largest_lists_of_a_request_can_be_compared() {
+fn largest_lists_of_a_request_can_be_compared() {
     use apimachinery::Value;
     let list =
         |last: i64| Value::Array((0..1_500_000).map(|at| Value::Int(if at == 1_499_999 { last } else { 1 })).collect());

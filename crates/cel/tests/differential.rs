@@ -189,7 +189,7 @@ impl TestRng {
 
 /// Returns the reason of a known kind of difference.
 fn known(actual: &str) -> Option<&'static str> {
-    (actual == "rejected").then_some("the other has no checker")
+    (actual == "rejected").then_some("the other implementation has no checker")
 }
 
 #[test]

@@ -81,7 +81,9 @@ fn first(findings: &cel::Findings) -> String {
 fn show_value(surroundings: &Surroundings, expression: &str) -> String {
     let compiled = match surroundings.env.compile(expression) {
         Ok(compiled) => compiled,
-        Err(findings) => return format!("error: {}", findings.iter().next().expect("a refusal says why").message),
+        Err(findings) => {
+            return format!("error: {}", findings.iter().next().expect("a rejection has a message").message);
+        }
     };
     match compiled.program.evaluate(&surroundings.variables()) {
         Ok(outcome) => outcome.value.to_string(),
@@ -109,7 +111,7 @@ fn show_estimate(surroundings: &Surroundings, expression: &str) -> String {
 }
 
 #[test]
-fn an_environment_is_cheap_to_extend() {
+fn environment_is_cheap_to_extend() {
     let base = Env::new(cel::Strictness::Kubernetes);
     let extended = base.clone().with_variable("x", cel::Type::Int);
     assert!(base.compile("x").is_err());

@@ -10,6 +10,7 @@ use libcgroups::common::{CgroupConfig, CgroupManager, ControllerOpt, create_cgro
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::controllers::Controllers;
 use crate::systemd::Systemd;
 
 mod usage;
@@ -212,14 +213,25 @@ impl Cgroup {
         }
     }
 
-    /// Whether the host has a controller.
-    pub fn has_controller(name: &str) -> bool {
+    /// Returns the controllers that can limit this cgroup. For a cgroup that does not exist, these are the controllers of
+    /// its nearest existing parent, which may fail to enable them for its children.
+    pub fn controllers(&self) -> Controllers {
         let hierarchies = hierarchies();
         match &hierarchies.unified {
-            Some(root) => fs::read_to_string(root.join("cgroup.controllers"))
-                .is_ok_and(|all| all.split_whitespace().any(|one| one == name)),
-            None => hierarchies.separate.iter().any(|(controller, _)| controller == name),
+            Some(root) => {
+                let full = root.join(&self.path);
+                let dirs = full.ancestors().take_while(|dir| dir.starts_with(root));
+                let found =
+                    dirs.map(|dir| dir.join("cgroup.controllers")).find_map(|file| fs::read_to_string(file).ok());
+                Controllers::named(found.unwrap_or_default().split_whitespace())
+            }
+            None => Controllers::named(hierarchies.separate.iter().map(|(controller, _)| controller.as_str())),
         }
+    }
+
+    /// Whether the host has the device controller, which only cgroup v1 has.
+    pub fn has_device_controller() -> bool {
+        hierarchies().separate.iter().any(|(controller, _)| controller == "devices")
     }
 
     /// Returns the cgroup v2 directory, on hosts where v2 has the controllers.

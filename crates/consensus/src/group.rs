@@ -199,7 +199,7 @@ mod tests {
     #[expect(clippy::needless_pass_by_value, reason = "a table of cases reads better without references")]
     fn check(change: &Change, expect: Result<(), ChangeError>) {
         let mut group = Group::new([peer(1, false), peer(2, false), peer(3, true)]);
-        group.apply(&Change::Remove { id: 2 }).expect("two is there");
+        group.apply(&Change::Remove { id: 2 }).expect("member 2 exists");
         assert_eq!(group.check(change), expect, "{change:?}");
         assert_eq!(Group::decode(group.encode()), Ok(group));
     }
@@ -237,7 +237,7 @@ mod tests {
         let mut group = Group::new([peer(1, false), peer(2, false)]);
         let request = RequestId { origin: 2, sequence: 5 };
         assert!(group.admit(request));
-        group.apply(&Change::Remove { id: 2 }).expect("two is there");
+        group.apply(&Change::Remove { id: 2 }).expect("member 2 exists");
         assert!(!group.admit(request));
     }
 }

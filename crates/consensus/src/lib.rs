@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - A disconnected leader is replaced in two ticks. A leader that a majority hears stays leader. A leader that is
-//!   removed transfers leadership first. *Enforced by*
+//! - A disconnected leader is replaced in two ticks. A leader whose heartbeats reach a majority remains leader. A
+//!   leader that is removed transfers leadership first. *Enforced by*
 //!   `disconnected_leader_is_replaced_in_two_ticks_without_split_votes`,
 //!   `leader_disconnected_from_one_member_stays_leader`,
 //!   `removed_leader_transfers_leadership_first_so_that_the_quorum_survives`.

@@ -342,7 +342,7 @@ impl Member {
             self.report_applied();
         }
         while self.pending_messages.front().is_some_and(|(waits_for, _)| *waits_for <= number) {
-            let (_, messages) = self.pending_messages.pop_front().expect("just seen");
+            let (_, messages) = self.pending_messages.pop_front().expect("the first entry was checked above");
             self.outbox.send.extend(messages);
         }
     }

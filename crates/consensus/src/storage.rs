@@ -34,7 +34,7 @@ impl MemoryLog {
         let Some(first) = entries.first() else { return };
         let keep = usize::try_from(first.index - self.base.0 - 1).expect("the log in memory is indexed by usize");
         while self.entries.len() > keep {
-            let dropped = self.entries.pop_back().expect("longer than what is kept");
+            let dropped = self.entries.pop_back().expect("the log is longer than the retained part");
             self.bytes -= size(&dropped);
         }
         assert_eq!(self.entries.len(), keep, "raft appends without a gap");

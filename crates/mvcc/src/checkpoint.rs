@@ -64,7 +64,7 @@ impl State {
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         // The reader has no log from which the remaining compaction work could be derived.
         if self.is_forgetting() {
-            return self.forgotten().write_to(out);
+            return self.compacted_state().write_to(out);
         }
         let mut frames = Frames { out, payload: Vec::with_capacity(FRAME_BYTES + 4096) };
         let format = match &*self.directory {
@@ -321,7 +321,7 @@ mod tests {
 
     fn written(state: &State) -> Vec<u8> {
         let mut out = Vec::new();
-        state.write_to(&mut out).expect("memory is writable");
+        state.write_to(&mut out).expect("writing to memory cannot fail");
         out
     }
 
@@ -329,7 +329,7 @@ mod tests {
     fn state_survives_a_round_trip() {
         let state = sample();
         let bytes = written(&state);
-        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is complete");
         assert_eq!(back.applied_index(), 1501);
         assert_eq!(back.revision(), state.revision());
         assert_eq!(back.size_bytes(), state.size_bytes());
@@ -362,9 +362,9 @@ mod tests {
         }
         let bytes = written(&state);
         assert_eq!(bytes[format], WITH_DIRECTORY);
-        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is complete");
         assert_eq!((back.directory(), written(&back)), (state.directory(), bytes));
-        let older = State::read_from(&mut &before[..]).expect("the older one is whole");
+        let older = State::read_from(&mut &before[..]).expect("the older checkpoint is complete");
         assert!(!older.directory().is_enabled());
         assert_eq!(older.directory(), &Directory::default());
     }
@@ -383,7 +383,7 @@ mod tests {
         }
         let bytes = written(&state);
         assert_eq!(bytes[9], WITH_AUTHENTICATION);
-        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is complete");
         assert!(back.directory().is_enabled());
         assert_eq!(written(&back), bytes);
     }
@@ -401,9 +401,9 @@ mod tests {
         state.apply(2, &Command::Put(put));
         let alarm = Command::Alarm { change: crate::AlarmChange::Raise, alarm: Alarm::NoSpace, member: 5 };
         state.apply(3, &alarm);
-        let back = State::read_from(&mut &bytes[..]).expect("it is whole");
+        let back = State::read_from(&mut &bytes[..]).expect("the data is complete");
         assert_eq!((back.hash_kv(0), back.alarms(), back.lease(7)), (state.hash_kv(0), state.alarms(), state.lease(7)));
-        assert_eq!(written(&state), bytes, "and is still written as it was");
+        assert_eq!(written(&state), bytes, "and is written unchanged");
     }
 
     #[test]

@@ -132,8 +132,8 @@ mod tests {
         let mut state = crate::State::new();
         let put = crate::Put { key: "k".into(), value: Some("value".into()), lease: Some(0), want_previous: false };
         state.apply(1, &crate::Command::Put(put));
-        state.write_to(&mut Vec::new()).expect("the value is whole");
-        let whole = state.key(b"k").expect("just put");
+        state.write_to(&mut Vec::new()).expect("the value is complete");
+        let whole = state.key(b"k").expect("the key was put above");
         let value = Value { bytes: Bytes::from_static(b"vaLue"), ..whole.value };
         let changed = Record { value, key: whole.key_bytes(), ..**whole };
         state.heads.insert(crate::state::Head(Arc::new(changed)));

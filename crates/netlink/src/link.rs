@@ -282,7 +282,7 @@ impl Links {
         let mut routes = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut header = [0; ROUTE_HEADER_LEN];
-            header[0] = u8::try_from(family).expect("families are small");
+            header[0] = u8::try_from(family).expect("address families fit into u8");
             let replies = self.0.query("list routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
             routes.extend(replies.iter().filter_map(|reply| read_route(reply, which)));
         }
@@ -296,7 +296,7 @@ impl Links {
         const SELF: u8 = 0x02;
         let (family, flags) = match neighbour {
             Neighbour::Address { ip, .. } => (family_of(*ip), 0),
-            Neighbour::Tunnel { .. } => (u8::try_from(libc::AF_BRIDGE).expect("families are small"), SELF),
+            Neighbour::Tunnel { .. } => (u8::try_from(libc::AF_BRIDGE).expect("address families fit into u8"), SELF),
         };
         let mut header = [0; 12];
         header[0] = family;
@@ -331,10 +331,10 @@ impl Changes {
             let address = [NEWADDR, DELADDR].contains(&reply.kind);
             address && matches!(reply.payload.get(1), Some(32 | 128))
         };
-        match self.0.hear() {
+        match self.0.receive_events() {
             // Link and address messages have the index at the same offset.
-            Ok(heard) => {
-                let changed = heard.iter().filter(|reply| !alone(reply));
+            Ok(received) => {
+                let changed = received.iter().filter(|reply| !alone(reply));
                 Ok(Some(changed.filter_map(|reply| read_u32(reply.payload.get(4..)?)).collect()))
             }
             Err(error) if is(&error, libc::ENOBUFS) => Ok(None),
@@ -421,7 +421,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn family_of(ip: IpAddr) -> u8 {
-    u8::try_from(if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }).expect("families are small")
+    u8::try_from(if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }).expect("address families fit into u8")
 }
 
 /// Builds an address request. `life` is the preferred and valid lifetime in seconds; `None` is infinite.

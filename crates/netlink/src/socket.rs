@@ -150,7 +150,7 @@ impl Request {
     /// Returns the index of the message whose reply is the last one.
     fn last_replied(&self) -> u32 {
         let at = self.starts.iter().rposition(|start| self.flags(*start) & (ACK | DUMP) != 0);
-        u32::try_from(at.expect("every request asks for an answer")).expect("fewer messages than bytes")
+        u32::try_from(at.expect("every request has the flag ACK or DUMP")).expect("the message count fits into u32")
     }
 
     fn flags(&self, start: usize) -> u16 {
@@ -159,7 +159,7 @@ impl Request {
 
     fn number(&mut self, first: u32) {
         for (at, start) in self.starts.iter().enumerate() {
-            let number = first.wrapping_add(u32::try_from(at).expect("fewer messages than bytes"));
+            let number = first.wrapping_add(u32::try_from(at).expect("the message count fits into u32"));
             self.bytes[start + 8..start + 12].copy_from_slice(&number.to_ne_bytes());
         }
     }
@@ -257,13 +257,13 @@ impl Socket {
         Ok(replies)
     }
 
-    /// Joins multicast groups. Such a socket must be used only with [`Socket::hear`].
+    /// Joins multicast groups. Such a socket must be used only with [`Socket::receive_events`].
     pub fn join(&mut self, groups: &[u32]) -> Result<(), Error> {
         groups.iter().try_for_each(|group| self.raw.add_membership(*group)).map_err(Error::Socket)
     }
 
     /// Waits for multicast messages and returns them.
-    pub fn hear(&mut self) -> Result<Vec<Reply>, Error> {
+    pub fn receive_events(&mut self) -> Result<Vec<Reply>, Error> {
         let (bytes, _) = self.raw.recv_from_full().map_err(Error::Socket)?;
         let mut replies = Vec::new();
         let mut rest = bytes.as_slice();
@@ -285,7 +285,7 @@ impl Socket {
         }
         let first = self.sequence;
         request.number(first);
-        let count = u32::try_from(request.len()).expect("fewer messages than bytes");
+        let count = u32::try_from(request.len()).expect("the message count fits into u32");
         self.sequence = first.wrapping_add(count);
         let last = first.wrapping_add(request.last_replied());
         self.raw.send(&request.bytes, 0).map_err(Error::Socket)?;

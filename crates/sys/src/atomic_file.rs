@@ -17,24 +17,24 @@ static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// When this returns, the new content survives a power failure. After a failure or crash at any step a reader finds the
 /// old or the new content, never a mix. The file has exactly this mode, regardless of the process's umask.
 pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    replace(path, |beside| replace_on(&mut Local, path, beside, content, mode))
+    replace(path, |temporary| replace_on(&mut Local, path, temporary, content, mode))
 }
 
 /// Replaces a file's content like [`replace_file`], but without syncing: a reader finds the old or the new content
 /// while the host runs, and after a power failure possibly neither. For content that is useless after a reboot.
 pub fn replace_file_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    replace(path, |beside| {
-        Local.create(beside, content, mode)?;
-        Local.rename(beside, path)
+    replace(path, |temporary| {
+        Local.create(temporary, content, mode)?;
+        Local.rename(temporary, path)
     })
 }
 
 fn replace(path: &Path, work: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let beside = Beside::of(path)?;
-    let replaced = work(&beside.0);
+    let temporary = TemporaryPath::of(path)?;
+    let replaced = work(&temporary.0);
     if replaced.is_err() {
         // Best effort: the next writer of the same file reuses the name.
-        let _ = std::fs::remove_file(&beside.0);
+        let _ = std::fs::remove_file(&temporary.0);
     }
     replaced.map_err(|error| io::Error::new(error.kind(), format!("failed to replace {}: {error}", path.display())))
 }
@@ -72,10 +72,10 @@ trait Disk {
     fn sync_dir(&mut self, dir: &Path) -> io::Result<()>;
 }
 
-fn replace_on(disk: &mut impl Disk, path: &Path, beside: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    disk.create(beside, content, mode)?;
-    disk.sync(beside)?;
-    disk.rename(beside, path)?;
+fn replace_on(disk: &mut impl Disk, path: &Path, temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    disk.create(temporary, content, mode)?;
+    disk.sync(temporary)?;
+    disk.rename(temporary, path)?;
     disk.sync_dir(parent_of(path))
 }
 
@@ -110,26 +110,26 @@ impl Disk for Local {
 
 /// The name of the temporary file, unique among concurrent writers of this process. A file left behind by a crash is
 /// overwritten by the next writer, so at most a few such files ever exist.
-struct Beside(PathBuf);
+struct TemporaryPath(PathBuf);
 
-impl Beside {
+impl TemporaryPath {
     fn of(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no file name", path.display())))?;
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-        let beside = (0u64..).map(|n| {
-            let mut beside = OsString::from(".");
-            beside.push(name);
-            beside.push(if n == 0 { ".new".to_owned() } else { format!(".new{n}") });
-            path.with_file_name(beside)
+        let temporary = (0u64..).map(|n| {
+            let mut temporary = OsString::from(".");
+            temporary.push(name);
+            temporary.push(if n == 0 { ".new".to_owned() } else { format!(".new{n}") });
+            path.with_file_name(temporary)
         });
-        let mut free = beside.filter(|beside| !in_use.contains(beside));
+        let mut free = temporary.filter(|temporary| !in_use.contains(temporary));
         let free = free.next().expect("there are more names than writers");
         in_use.insert(free.clone());
         Ok(Self(free))
     }
 }
 
-impl Drop for Beside {
+impl Drop for TemporaryPath {
     fn drop(&mut self) {
         IN_USE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_power_failure_after_any_step_leaves_the_old_content_or_the_new() {
-        let (path, beside) = (Path::new("/d/state"), Path::new("/d/.state.new"));
+    fn power_failure_after_any_step_leaves_the_old_content_or_the_new() {
+        let (path, temporary) = (Path::new("/d/state"), Path::new("/d/.state.new"));
         let mut disk = Model { steps_left: 4, ..Model::default() };
-        replace_on(&mut disk, path, beside, b"old", 0o600).unwrap();
+        replace_on(&mut disk, path, temporary, b"old", 0o600).unwrap();
         assert!(disk.after_power_failure(path).iter().all(|found| found.as_deref() == Some(b"old")));
         for steps_left in 0..=4 {
             let mut disk = Model { steps_left, ..disk.clone() };
-            let replaced = replace_on(&mut disk, path, beside, b"new", 0o600);
+            let replaced = replace_on(&mut disk, path, temporary, b"new", 0o600);
             assert_eq!(replaced.is_ok(), steps_left == 4);
             for found in disk.after_power_failure(path) {
                 let found = found.expect("the file always exists");
@@ -217,13 +217,13 @@ mod tests {
             }
             // Leftovers do not prevent the next write.
             let mut disk = Model { steps_left: 4, ..disk };
-            replace_on(&mut disk, path, beside, b"next", 0o600).unwrap();
+            replace_on(&mut disk, path, temporary, b"next", 0o600).unwrap();
             assert!(disk.after_power_failure(path).iter().all(|found| found.as_deref() == Some(b"next")));
         }
     }
 
     #[test]
-    fn a_file_is_replaced_with_its_mode_and_no_temporary_file_remains() {
+    fn file_is_replaced_with_its_mode_and_no_temporary_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         for (content, mode) in [("one", 0o644), ("two", 0o600)] {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_visits_everything_below_and_follows_no_links() {
+    fn walk_visits_everything_below_and_follows_no_links() {
         let top = tempfile::tempdir().unwrap();
         let tree = top.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -242,7 +242,7 @@ mod tests {
 
     /// Tests a depth beyond the maximum path length, where a container could otherwise hide its files.
     #[test]
-    fn a_walk_reaches_any_depth() {
+    fn walk_reaches_any_depth() {
         let top = tempfile::tempdir().unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut at = rustix::fs::openat(CWD, top.path(), flags, Mode::empty()).unwrap();

@@ -9,9 +9,9 @@
 //! - Only the owner can connect to a private socket, from the moment it exists. *Enforced by*
 //!   `only_the_owner_may_connect_and_a_stale_socket_is_replaced`.
 //! - After a power failure, a replaced file has either its old or its new content. *Enforced by*
-//!   `a_power_failure_after_any_step_leaves_the_old_content_or_the_new`.
+//!   `power_failure_after_any_step_leaves_the_old_content_or_the_new`.
 
-#![expect(unsafe_code, reason = "this crate is where it lives")]
+#![expect(unsafe_code, reason = "this crate contains the unsafe code")]
 
 mod allocator;
 mod apart;

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_found_through_a_link_to_its_parent() {
+    fn mount_is_found_through_a_link_to_its_parent() {
         let top = tempfile::tempdir().unwrap();
         let link = top.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_score_can_be_raised_and_is_lowered_only_with_permission() {
+    fn score_can_be_raised_and_is_lowered_only_with_permission() {
         let before: i32 = fs::read_to_string(FILE).unwrap().trim().parse().unwrap();
         let raised = (before + 7).min(1000);
         assert_eq!(set_oom_score_adj(raised).unwrap(), raised);

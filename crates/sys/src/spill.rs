@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// A file that stores values outside of the heap.
 pub struct Spill {
     file: File,
-    places: Mutex<Places>,
+    allocation: Mutex<Allocation>,
     this: Weak<Spill>,
 }
 
@@ -52,7 +52,7 @@ struct Extent {
 
 /// The allocation state of the file.
 #[derive(Default)]
-struct Places {
+struct Allocation {
     extents: Vec<Arc<Extent>>,
     blocks: Vec<Block>,
     /// Blocks without a value.
@@ -76,7 +76,7 @@ impl Spill {
     pub fn create(path: &Path) -> io::Result<Arc<Self>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         std::fs::remove_file(path)?;
-        Ok(Arc::new_cyclic(|this| Self { file, places: Mutex::default(), this: this.clone() }))
+        Ok(Arc::new_cyclic(|this| Self { file, allocation: Mutex::default(), this: this.clone() }))
     }
 
     /// Stores a value.
@@ -103,40 +103,40 @@ impl Spill {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Allocation> {
+        self.allocation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, slot_bytes: u32) -> io::Result<(Arc<Extent>, u32)> {
-        let mut places = self.lock();
-        let number = match places.open.get(&slot_bytes).and_then(|open| open.last().copied()) {
+        let mut allocation = self.lock();
+        let number = match allocation.open.get(&slot_bytes).and_then(|open| open.last().copied()) {
             Some(number) => number,
-            None => self.open_block(&mut places, slot_bytes)?,
+            None => self.open_block(&mut allocation, slot_bytes)?,
         };
-        let block = &mut places.blocks[number as usize];
+        let block = &mut allocation.blocks[number as usize];
         let slot = block.free.pop().unwrap_or_else(|| {
             block.touched += 1;
             block.touched - 1
         });
         block.live += 1;
         if block.is_full() {
-            places.open.entry(slot_bytes).or_default().pop();
+            allocation.open.entry(slot_bytes).or_default().pop();
         }
-        let extent = places.extents[(number / EXTENT_BLOCKS) as usize].clone();
+        let extent = allocation.extents[(number / EXTENT_BLOCKS) as usize].clone();
         Ok((extent, number % EXTENT_BLOCKS * BLOCK_BYTES + slot * slot_bytes))
     }
 
-    fn open_block(&self, places: &mut Places, slot_bytes: u32) -> io::Result<u32> {
-        if places.empty.is_empty() {
-            let number = u32::try_from(places.extents.len()).map_err(io::Error::other)?;
-            places.extents.push(Arc::new(self.map(number)?));
+    fn open_block(&self, allocation: &mut Allocation, slot_bytes: u32) -> io::Result<u32> {
+        if allocation.empty.is_empty() {
+            let number = u32::try_from(allocation.extents.len()).map_err(io::Error::other)?;
+            allocation.extents.push(Arc::new(self.map(number)?));
             let first = number * EXTENT_BLOCKS;
-            places.blocks.resize_with((first + EXTENT_BLOCKS) as usize, Block::default);
-            places.empty.extend((first..first + EXTENT_BLOCKS).rev());
+            allocation.blocks.resize_with((first + EXTENT_BLOCKS) as usize, Block::default);
+            allocation.empty.extend((first..first + EXTENT_BLOCKS).rev());
         }
-        let number = places.empty.pop().ok_or(io::ErrorKind::StorageFull)?;
-        places.blocks[number as usize] = Block { slot_bytes, ..Block::default() };
-        places.open.entry(slot_bytes).or_default().push(number);
+        let number = allocation.empty.pop().ok_or(io::ErrorKind::StorageFull)?;
+        allocation.blocks[number as usize] = Block { slot_bytes, ..Block::default() };
+        allocation.open.entry(slot_bytes).or_default().push(number);
         Ok(number)
     }
 
@@ -161,13 +161,13 @@ impl Spill {
 
     fn release_slot(&self, extent: u32, offset: u32) {
         let number = extent * EXTENT_BLOCKS + offset / BLOCK_BYTES;
-        let mut places = self.lock();
-        let places = &mut *places;
-        let block = &mut places.blocks[number as usize];
+        let mut allocation = self.lock();
+        let allocation = &mut *allocation;
+        let block = &mut allocation.blocks[number as usize];
         let was_full = block.is_full();
         block.free.push(offset % BLOCK_BYTES / block.slot_bytes);
         block.live -= 1;
-        let open = places.open.entry(block.slot_bytes).or_default();
+        let open = allocation.open.entry(block.slot_bytes).or_default();
         if was_full {
             open.push(number);
         }
@@ -176,7 +176,7 @@ impl Spill {
         if block.live == 0 && open.len() > 1 {
             open.retain(|other| *other != number);
             *block = Block::default();
-            places.empty.push(number);
+            allocation.empty.push(number);
             // The hole is punched before the block can be written again. On failure the space is reused anyway.
             let start = u64::from(number) * u64::from(BLOCK_BYTES);
             let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outlives_the_spill() {
+    fn value_outlives_the_spill() {
         let slot = spill().put(b"value").expect("there is room");
         assert_eq!(slot.as_ref(), b"value");
     }

@@ -29,9 +29,7 @@ pub(super) fn validate(spec: &At<'_>, errors: &mut Errors) {
 pub(super) fn columns() -> Vec<Column> {
     vec![
         name_column(),
-        column("PolicyName", "string", "Bound policy.", |object, _| {
-            object.str_at(&["spec", "policyName"]).unwrap_or_default().into()
-        }),
+        column("PolicyName", "string", "Bound policy.", |object, _| object.text_at(&["spec", "policyName"]).into()),
         column("ParamRef", "string", "Parameters of the binding.", |object, _| params(object).into()),
         age_column(),
     ]
@@ -67,7 +65,7 @@ fn validate_params(params: &At<'_>, errors: &mut Errors) {
 }
 
 fn params(object: &Value) -> String {
-    let text = |field: &str| object.str_at(&["spec", "paramRef", field]).unwrap_or_default();
+    let text = |field: &str| object.text_at(&["spec", "paramRef", field]);
     if object.at(&["spec", "paramRef"]).is_none_or(Value::is_null) {
         return "<unset>".to_owned();
     }

@@ -84,8 +84,8 @@ fn validate_mutation(mutation: &At<'_>, expressions: &Expressions<'_>, errors: &
     let ty = mutation.get("patchType");
     let (chosen, other, result_type) = match ty.str() {
         "" => return errors.push(ty.required("")),
-        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Type::Built("Object".into())),
-        "JSONPatch" => ("jsonPatch", "applyConfiguration", Type::list(Type::Built("JSONPatch".into()))),
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Type::PartialObject("Object".into())),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration", Type::list(Type::PartialObject("JSONPatch".into()))),
         _ => return errors.push(ty.not_supported(&["ApplyConfiguration", "JSONPatch"])),
     };
     if mutation.get(other).is_present() {

@@ -45,7 +45,7 @@ pub fn kind() -> Kind {
 pub fn param_kind(object: &Value) -> String {
     match object.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null()) {
         Some(kind) => {
-            let text = |field: &str| kind.str_at(&[field]).unwrap_or_default();
+            let text = |field: &str| kind.text_at(&[field]);
             format!("{}/{}", text("apiVersion"), text("kind"))
         }
         None => "<unset>".to_owned(),

@@ -73,9 +73,8 @@ struct Leniency<'a> {
 
 impl<'a> Leniency<'a> {
     fn of(object: &Value, old: &'a Value) -> Self {
-        let webhooks = |of: &'a Value| of.get("webhooks").and_then(Value::as_array).unwrap_or_default();
-        let (new_webhooks, olds) =
-            (object.get("webhooks").and_then(Value::as_array).unwrap_or_default(), webhooks(old));
+        let webhooks = |of: &'a Value| of.list_at(&["webhooks"]);
+        let (new_webhooks, olds) = (object.list_at(&["webhooks"]), webhooks(old));
         let mut names = BTreeSet::new();
         let conditions = |webhook: &Value| webhook.get("matchConditions").cloned().unwrap_or(Value::Null);
         let mut stored = BTreeSet::new();
@@ -83,15 +82,13 @@ impl<'a> Leniency<'a> {
             stored.extend(super::expressions::of_items(webhook.get("matchConditions"), "expression"));
         }
         Self {
-            side_effects: !olds
-                .iter()
-                .all(|hook| HARMLESS.contains(&hook.str_at(&["sideEffects"]).unwrap_or_default())),
+            side_effects: !olds.iter().all(|hook| HARMLESS.contains(&hook.text_at(&["sideEffects"]))),
             review_versions: !olds.iter().all(|hook| {
-                let versions = hook.get("admissionReviewVersions").and_then(Value::as_array).unwrap_or_default();
+                let versions = hook.list_at(&["admissionReviewVersions"]);
                 versions.is_empty()
                     || versions.iter().any(|v| REVIEW_VERSIONS.contains(&v.as_str().unwrap_or_default()))
             }),
-            names: !olds.iter().all(|hook| names.insert(hook.str_at(&["name"]).unwrap_or_default())),
+            names: !olds.iter().all(|hook| names.insert(hook.text_at(&["name"]))),
             selectors: olds.iter().any(|hook| {
                 let at = At::root(hook);
                 let mut wrong = Errors::new();

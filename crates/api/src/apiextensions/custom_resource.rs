@@ -105,7 +105,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         dependents: crate::kind::Dependents::Delete,
         returns_deleted: false,
         update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
-        judges_metadata: false,
+        validates_metadata: false,
         ends_names: true,
         is_dismantled: false,
         field_annotations: &[],
@@ -160,7 +160,7 @@ fn edition_of(crd: &Value) -> u64 {
 /// Returns the schema of the fields that every object has: apiVersion, kind and metadata.
 fn envelope() -> Schema<'static> {
     let kind = GroupVersionKind::of("meta.k8s.io", "v1", "PartialObjectMetadata");
-    catalogue::schema(&kind).expect("the catalogue has what every object has")
+    catalogue::schema(&kind).expect("the catalogue has PartialObjectMetadata")
 }
 
 /// Returns the schema for OpenAPI, with `x-kubernetes-selectable-fields`.

@@ -160,7 +160,7 @@ fn validate_service(spec: &At<'_>, errors: &mut Errors) {
 fn service(object: &Value) -> String {
     match object.at(&["spec", "service"]).filter(|service| !service.is_null()) {
         Some(service) => {
-            let text = |field: &str| service.str_at(&[field]).unwrap_or_default();
+            let text = |field: &str| service.text_at(&[field]);
             format!("{}/{}", text("namespace"), text("name"))
         }
         None => "Local".to_owned(),
@@ -168,11 +168,11 @@ fn service(object: &Value) -> String {
 }
 
 fn available(object: &Value) -> String {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     let Some(found) = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Available")) else {
         return "Unknown".to_owned();
     };
-    let text = |field: &str| found.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| found.text_at(&[field]);
     match (text("status"), text("reason")) {
         ("True", _) => "True".to_owned(),
         (status, "") => status.to_owned(),

@@ -33,12 +33,12 @@ pub fn kind() -> Kind {
     kind = kind.with_columns(&[
         name_column(),
         column("Reference", "string", "Scaled object.", |object, _| {
-            let text = |field: &str| object.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
+            let text = |field: &str| object.text_at(&["spec", "scaleTargetRef", field]);
             format!("{}/{}", text("kind"), text("name")).into()
         }),
         column("Targets", "string", "Current and target values of the metrics.", metrics::cell),
         column("MinPods", "string", "Minimum number of pods.", |object, _| {
-            let least = object.at(&["spec", "minReplicas"]).and_then(Value::as_int);
+            let least = object.int_at(&["spec", "minReplicas"]);
             least.map_or_else(|| "<unset>".to_owned(), |least| least.to_string()).into()
         }),
         column("MaxPods", "string", "Maximum number of pods.", |object, _| {

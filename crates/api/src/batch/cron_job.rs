@@ -192,7 +192,7 @@ fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("Schedule", "string", "Schedule in cron format.", |object, _| {
-            object.str_at(&["spec", "schedule"]).unwrap_or_default().into()
+            object.text_at(&["spec", "schedule"]).into()
         }),
         column("Timezone", "string", "Time zone of the schedule.", |object, _| {
             object.str_at(&["spec", "timeZone"]).unwrap_or("<none>").into()

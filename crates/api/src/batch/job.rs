@@ -270,7 +270,7 @@ fn validate_pod_names(root: &At<'_>, errors: &mut Errors) {
 }
 
 fn succeeded(object: &Value) -> Str {
-    object.at(&["status", "succeeded"]).and_then(Value::as_int).unwrap_or_default().to_string().into()
+    object.int_at(&["status", "succeeded"]).unwrap_or_default().to_string().into()
 }
 
 fn columns() -> Vec<Column> {

@@ -152,7 +152,7 @@ impl Loader {
             DeclarationKind::String => Shape::String,
             DeclarationKind::Special => self.special(package, name),
             DeclarationKind::Named(text) => {
-                let made = self.ty(package, text.split(' ').next().expect("a split has a first part"));
+                let made = self.ty(package, text.split(' ').next().expect("split returns at least one part"));
                 self.types.schema(made).shape().clone()
             }
             DeclarationKind::Struct { atomic, fields } => self.structure(package, fields, atomic),
@@ -362,7 +362,7 @@ fn value(text: &str) -> Value {
 
 /// Returns `v1.Pod` for `Pod` of core/v1.
 fn go_name(package: &str, name: &str) -> Str {
-    let package = package.rsplit('/').next().expect("a split has a last part");
+    let package = package.rsplit('/').next().expect("split returns at least one part");
     let mut go = Str::with_capacity(package.len() + 1 + name.len());
     go.push_str(package);
     go.push('.');

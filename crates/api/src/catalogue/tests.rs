@@ -60,7 +60,7 @@ fn lists_and_maps_have_merge_strategies() {
     assert!(!atomic("Pod", "metadata.labels"));
     assert!(atomic("Pod", "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.*.labelSelector"));
     assert!(atomic("Event", "involvedObject"));
-    assert!(!atomic("PersistentVolume", "spec.claimRef"), "this field says granular where its type says atomic");
+    assert!(!atomic("PersistentVolume", "spec.claimRef"), "the field's granular overrides the type's atomic");
 }
 
 #[test]

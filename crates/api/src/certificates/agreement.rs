@@ -9,7 +9,11 @@ use super::request::CertificateRequest;
 /// output.
 pub fn check(bytes: &[u8]) {
     if let Ok(request) = CertificateRequest::from_pem(bytes) {
-        assert_eq!(CertificateRequest::from_der(&request.der).as_ref(), Ok(&request), "DER says the same as PEM");
+        assert_eq!(
+            CertificateRequest::from_der(&request.der).as_ref(),
+            Ok(&request),
+            "DER and PEM parse to the same request"
+        );
         is_only_block(bytes, &request.der);
     }
     if let Ok(request) = CertificateRequest::from_der(bytes) {
@@ -19,7 +23,7 @@ pub fn check(bytes: &[u8]) {
         assert_eq!(
             pem::single_certificate(pem::certificate(&der).as_bytes()).as_ref(),
             Ok(&der),
-            "written as it was read"
+            "written in the parsed form"
         );
         is_only_block(bytes, &der);
     }
@@ -29,7 +33,7 @@ pub fn check(bytes: &[u8]) {
 fn is_only_block(text: &[u8], der: &[u8]) {
     let lenient = pem::blocks(std::str::from_utf8(text).expect("PEM that was accepted is text"));
     assert!(matches!(lenient.as_slice(), [block] if block.bytes == der && !block.headers), "{lenient:?}");
-    let (rest, first) = parse_x509_pem(text).expect("another parser takes it");
+    let (rest, first) = parse_x509_pem(text).expect("another parser accepts it");
     assert_eq!(first.contents, der);
     assert!(parse_x509_pem(rest).is_err(), "another block follows");
 }

@@ -51,9 +51,7 @@ pub fn kind() -> Kind {
         short_names: names(&["csr"]),
         scope: Scope::Cluster,
         subresources: vec![Subresource::updatable("approval"), Subresource::status()],
-        selectable: vec![Selectable::new("spec.signerName", |object| {
-            object.str_at(&["spec", "signerName"]).unwrap_or_default().into()
-        })],
+        selectable: vec![Selectable::new("spec.signerName", |object| object.text_at(&["spec", "signerName"]).into())],
         name_rule: name_is_path_segment,
         update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(CertificateSigningRequest),
@@ -66,10 +64,10 @@ pub fn kind() -> Kind {
             object.str_at(&["spec", "signerName"]).filter(|name| !name.is_empty()).unwrap_or("<none>").into()
         }),
         column("Requestor", "string", "User who created the request.", |object, _| {
-            object.str_at(&["spec", "username"]).unwrap_or_default().into()
+            object.text_at(&["spec", "username"]).into()
         }),
         column("RequestedDuration", "string", "Requested validity of the certificate.", |object, _| {
-            let seconds = object.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+            let seconds = object.int_at(&["spec", "expirationSeconds"]);
             seconds.map_or_else(|| "<none>".into(), |seconds| human_duration(Duration::from_seconds(seconds)).into())
         }),
         column("Condition", "string", "State of the object.", |object, _| condition(object).into()),
@@ -156,7 +154,7 @@ fn record(spec: &mut Object, requester: &Requester) {
 }
 
 fn conditions(object: &Value) -> &[Value] {
-    object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
+    object.list_at(&["status", "conditions"])
 }
 
 fn count(object: &Value, ty: &str) -> usize {
@@ -201,7 +199,7 @@ fn set_times(object: &mut Value, old: &Value, context: &Context<'_>) {
     let olds = conditions(old).to_vec();
     let list = object.get_mut("status").and_then(|status| status.get_mut("conditions")).and_then(Value::as_array_mut);
     for condition in list.into_iter().flatten() {
-        let text = |of: &Value, field: &str| of.str_at(&[field]).unwrap_or_default().to_owned();
+        let text = |of: &Value, field: &str| of.text_at(&[field]).to_owned();
         let before = olds.iter().find(|old| {
             text(old, "type") == text(condition, "type") && text(old, "status") == text(condition, "status")
         });
@@ -292,7 +290,7 @@ fn condition(object: &Value) -> String {
     if count(object, "Failed") > 0 {
         state.push_str(",Failed");
     }
-    if !object.str_at(&["status", "certificate"]).unwrap_or_default().is_empty() {
+    if !object.text_at(&["status", "certificate"]).is_empty() {
         state.push_str(",Issued");
     }
     state

@@ -18,9 +18,7 @@ pub fn kind() -> Kind {
     let mut kind = Kind {
         scope: Scope::Cluster,
         name_rule: name_is_path_segment,
-        selectable: vec![Selectable::new("spec.signerName", |object| {
-            object.str_at(&["spec", "signerName"]).unwrap_or_default().into()
-        })],
+        selectable: vec![Selectable::new("spec.signerName", |object| object.text_at(&["spec", "signerName"]).into())],
         rules: Arc::new(ClusterTrustBundle),
         ..row.with_beta("v1alpha1")
     }

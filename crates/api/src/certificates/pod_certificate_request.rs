@@ -95,11 +95,11 @@ impl Rules for PodCertificateRequest {
 }
 
 fn spec<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.str_at(&["spec", field]).unwrap_or_default()
+    object.text_at(&["spec", field])
 }
 
 fn state(object: &Value) -> &'static str {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     let has = |ty: &str| conditions.iter().any(|condition| condition.str_at(&["type"]) == Some(ty));
     match (has("Issued"), has("Denied"), has("Failed")) {
         (true, _, _) => "Issued",

@@ -17,7 +17,7 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("Holder", "string", "Holder of the lease.", |object, _| {
-            object.str_at(&["spec", "holderIdentity"]).unwrap_or_default().into()
+            object.text_at(&["spec", "holderIdentity"]).into()
         }),
         age_column(),
     ])

@@ -80,5 +80,5 @@ fn version(at: &At<'_>, errors: &mut Errors) -> Option<[u64; 3]> {
 }
 
 fn text(object: &Value, field: &str) -> Value {
-    object.str_at(&["spec", field]).unwrap_or_default().into()
+    object.text_at(&["spec", field]).into()
 }

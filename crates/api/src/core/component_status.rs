@@ -28,7 +28,7 @@ pub fn kind() -> Kind {
 }
 
 fn healthy(object: &Value) -> Option<&Value> {
-    let conditions = object.get("conditions").and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["conditions"]);
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Healthy"))
 }
 

@@ -41,7 +41,7 @@ pub fn row(group: &str) -> Kind {
             expires: true,
         },
         create_on_update: true,
-        judges_metadata: true,
+        validates_metadata: true,
         ..Kind::stored(group, "v1", "Event", "events")
     }
     .with_columns(&columns())
@@ -198,21 +198,21 @@ pub fn selectable(reference: &str, controller: &str) -> Vec<Selectable> {
         Selectable::new(&of("apiVersion"), |event| involved(event, "apiVersion")),
         Selectable::new(&of("resourceVersion"), |event| involved(event, "resourceVersion")),
         Selectable::new(&of("fieldPath"), |event| involved(event, "fieldPath")),
-        Selectable::new("reason", |event| text(event, &["reason"]).into()),
+        Selectable::new("reason", |event| event.text_at(&["reason"]).into()),
         Selectable::new(controller, |event| either(event, "reportingComponent", "reportingController").into()),
         Selectable::new("source", |event| match source(event, "component") {
             "" => either(event, "reportingComponent", "reportingController").into(),
             component => component.into(),
         }),
-        Selectable::new("type", |event| text(event, &["type"]).into()),
+        Selectable::new("type", |event| event.text_at(&["type"]).into()),
     ]
 }
 
 fn columns() -> Vec<Column> {
     vec![
         column("Last Seen", "string", "Time of the last occurrence.", |event, now| last_seen(event, now).into()),
-        column("Type", "string", "Normal or Warning.", |event, _| text(event, &["type"]).into()),
-        column("Reason", "string", "Reason of the event.", |event, _| text(event, &["reason"]).into()),
+        column("Type", "string", "Normal or Warning.", |event, _| event.text_at(&["type"]).into()),
+        column("Reason", "string", "Reason of the event.", |event, _| event.text_at(&["reason"]).into()),
         column("Object", "string", "Object that the event is about.", |event, _| object(event).into()),
         wide_column("Subobject", "string", "Field of the object that the event is about.", |event, _| {
             involved(event, "fieldPath").into()
@@ -225,10 +225,6 @@ fn columns() -> Vec<Column> {
         wide_column("Count", "string", "Number of occurrences.", |event, _| count(event)),
         Column { priority: 1, ..name_column() },
     ]
-}
-
-fn text<'a>(event: &'a Value, path: &[&str]) -> &'a str {
-    event.str_at(path).unwrap_or_default()
 }
 
 /// Returns a string field by its core name, or else by its events.k8s.io name.
@@ -257,7 +253,7 @@ fn reporter(event: &Value) -> String {
     let (mut component, mut host) = (source(event, "component"), source(event, "host"));
     if component.is_empty() {
         component = either(event, "reportingComponent", "reportingController");
-        host = text(event, &["reportingInstance"]);
+        host = event.text_at(&["reportingInstance"]);
     }
     if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }
 }
@@ -271,7 +267,7 @@ fn first_seen(event: &Value, now: Time) -> String {
     let first = either(event, "firstTimestamp", "deprecatedFirstTimestamp");
     match Time::parse(first) {
         Ok(time) => table::age(Some(time), now),
-        Err(_) => table::age(Time::parse_micro(text(event, &["eventTime"])).ok(), now),
+        Err(_) => table::age(Time::parse_micro(event.text_at(&["eventTime"])).ok(), now),
     }
 }
 

@@ -57,7 +57,7 @@ impl Rules for LimitRange {
         for limit in limits.items() {
             let ty = limit.get("type");
             validate_type(&ty, errors);
-            if !seen.insert(limit.value().str_at(&["type"]).unwrap_or_default()) {
+            if !seen.insert(limit.value().text_at(&["type"])) {
                 errors.push(ty.duplicate());
             }
             validate_limit(&limit, errors);

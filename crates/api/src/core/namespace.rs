@@ -159,7 +159,7 @@ fn validate_phase(object: &Value, errors: &mut Errors) {
 }
 
 fn phase(object: &Value) -> Str {
-    object.str_at(&["status", "phase"]).unwrap_or_default().into()
+    object.text_at(&["status", "phase"]).into()
 }
 
 #[cfg(test)]

@@ -262,7 +262,7 @@ fn columns() -> Vec<Column> {
         found.unwrap_or("<unknown>").into()
     }
     fn address(object: &Value, ty: &str) -> Value {
-        let addresses = object.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+        let addresses = object.list_at(&["status", "addresses"]);
         let found = addresses.iter().find(|address| address.str_at(&["type"]) == Some(ty));
         found.and_then(|address| address.str_at(&["address"])).unwrap_or("<none>").into()
     }
@@ -272,7 +272,7 @@ fn columns() -> Vec<Column> {
         column("Roles", "string", "Roles of the node.", roles),
         age_column(),
         column("Version", "string", "Version of the kubelet.", |object, _| {
-            object.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default().into()
+            object.text_at(&["status", "nodeInfo", "kubeletVersion"]).into()
         }),
         wide_column("Internal-IP", "string", "Internal IP address.", |object, _| address(object, "InternalIP")),
         wide_column("External-IP", "string", "External IP address.", |object, _| address(object, "ExternalIP")),
@@ -285,7 +285,7 @@ fn columns() -> Vec<Column> {
 }
 
 fn state(object: &Value, _now: Time) -> Value {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     let ready = conditions.iter().rfind(|condition| condition.str_at(&["type"]) == Some("Ready"));
     let ready = match ready.map(|condition| condition.str_at(&["status"])) {
         None => "Unknown",

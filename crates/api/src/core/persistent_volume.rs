@@ -45,7 +45,7 @@ pub fn kind() -> Kind {
             access_modes::shortened(&At::root(object).get("spec").get("accessModes")).into()
         }),
         column("Reclaim Policy", "string", "Reclaim policy of the volume.", |object, _| {
-            text(object, &["spec", "persistentVolumeReclaimPolicy"]).into()
+            object.text_at(&["spec", "persistentVolumeReclaimPolicy"]).into()
         }),
         column("Status", "string", "Phase of the volume.", |object, _| phase(object).into()),
         column("Claim", "string", "Bound claim.", |object, _| claim(object).into()),
@@ -53,7 +53,7 @@ pub fn kind() -> Kind {
         column("VolumeAttributesClass", "string", "VolumeAttributesClass of the claim.", |object, _| {
             object.str_at(&["spec", "volumeAttributesClassName"]).unwrap_or("<unset>").into()
         }),
-        column("Reason", "string", "Reason of the phase.", |object, _| text(object, &["status", "reason"]).into()),
+        column("Reason", "string", "Reason of the phase.", |object, _| object.text_at(&["status", "reason"]).into()),
         age_column(),
         wide_column("VolumeMode", "string", "Filesystem or Block.", |object, _| {
             object.str_at(&["spec", "volumeMode"]).unwrap_or("<unset>").into()
@@ -89,7 +89,7 @@ impl Rules for PersistentVolume {
         }
         keep_all_but(object, old, "status");
         let field = ["status", "lastPhaseTransitionTime"];
-        let changed = text(object, &["status", "phase"]) != text(old, &["status", "phase"]);
+        let changed = object.text_at(&["status", "phase"]) != old.text_at(&["status", "phase"]);
         let sent = object.at(&field).filter(|time| !time.is_null());
         let time = match sent {
             None if !changed => old.at(&field).cloned(),
@@ -232,17 +232,15 @@ fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, error
 
 /// Replaces deprecated label keys in `old` where `new` uses their successors.
 fn rename_labels(old: &mut Value, new: &Value) {
-    let terms = |affinity: &Value| {
-        affinity.at(&["required", "nodeSelectorTerms"]).and_then(Value::as_array).unwrap_or_default().to_vec()
-    };
+    let terms = |affinity: &Value| affinity.list_at(&["required", "nodeSelectorTerms"]).to_vec();
     let new_terms = terms(new);
     let old_terms = old.get_mut("required").and_then(|required| required.get_mut("nodeSelectorTerms"));
     for (at, term) in old_terms.and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
         let expressions = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
         for (index, requirement) in expressions.into_iter().flatten().enumerate() {
             let Some(new_terms) = new_terms.get(at) else { continue };
-            let newer = new_terms["matchExpressions"][index].str_at(&["key"]).unwrap_or_default();
-            let older = requirement.str_at(&["key"]).unwrap_or_default();
+            let newer = new_terms["matchExpressions"][index].text_at(&["key"]);
+            let older = requirement.text_at(&["key"]);
             // As in upstream, the successor of any other label is the empty string.
             let renamed = RENAMED_LABELS.iter().find(|(old, _)| *old == older).map_or("", |(_, new)| *new);
             if newer == renamed
@@ -254,22 +252,18 @@ fn rename_labels(old: &mut Value, new: &Value) {
     }
 }
 
-fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    object.str_at(path).unwrap_or_default()
-}
-
 fn phase(object: &Value) -> &str {
-    if Meta::of(object).is_deleting() { "Terminating" } else { text(object, &["status", "phase"]) }
+    if Meta::of(object).is_deleting() { "Terminating" } else { object.text_at(&["status", "phase"]) }
 }
 
 fn claim(object: &Value) -> String {
     match object.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null()) {
-        Some(claim) => format!("{}/{}", text(claim, &["namespace"]), text(claim, &["name"])),
+        Some(claim) => format!("{}/{}", claim.text_at(&["namespace"]), claim.text_at(&["name"])),
         None => String::new(),
     }
 }
 
 fn class(object: &Value) -> &str {
     let annotation = Meta::of(object).annotation("volume.beta.kubernetes.io/storage-class");
-    annotation.unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
+    annotation.unwrap_or_else(|| object.text_at(&["spec", "storageClassName"]))
 }

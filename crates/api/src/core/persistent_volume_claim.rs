@@ -33,7 +33,9 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("Status", "string", "Phase of the claim.", |object, _| phase(object).into()),
-        column("Volume", "string", "Bound PersistentVolume.", |object, _| text(object, &["spec", "volumeName"]).into()),
+        column("Volume", "string", "Bound PersistentVolume.", |object, _| {
+            object.text_at(&["spec", "volumeName"]).into()
+        }),
         column("Capacity", "string", "Capacity of the volume.", |object, _| capacity(object).into()),
         column("Access Modes", "string", "Access modes of the volume.", |object, _| modes(object).into()),
         column("StorageClass", "string", "StorageClass of the volumes.", |object, _| class(object).into()),
@@ -196,14 +198,14 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
 
 /// Copies the fields that may change: volume and class if unset, size and attributes class of a bound claim.
 fn allow_changes(object: &Value, old: &Value, new_spec: &mut Value, old_spec: &mut Value) {
-    if text(old, &["spec", "volumeName"]).is_empty() {
+    if old.text_at(&["spec", "volumeName"]).is_empty() {
         keep(old_spec, &new_spec.clone(), "volumeName");
     }
     let class = |of: &Value| of.at(&["spec", "storageClassName"]).is_some_and(|class| !class.is_null());
     if !class(old) && class(object) && Meta::of(old).annotation(CLASS_ANNOTATION).is_none() {
         keep(new_spec, old_spec, "storageClassName");
     }
-    if text(object, &["status", "phase"]) == "Bound" {
+    if object.text_at(&["status", "phase"]) == "Bound" {
         let had = old.at(&["spec", "resources", "requests"]).cloned().unwrap_or(Value::Null);
         if let Some(requests) = new_spec.get_mut("resources").and_then(|resources| resources.get_mut("requests")) {
             keep(requests, &had, "storage");
@@ -230,7 +232,7 @@ fn validate_status(object: &Value, errors: &mut Errors) {
 fn drop_unknown_source(spec: &mut Object) {
     let known = spec.get("dataSource").is_none_or(|source| {
         matches!(
-            (source.str_at(&["apiGroup"]).unwrap_or_default(), source.str_at(&["kind"]).unwrap_or_default()),
+            (source.text_at(&["apiGroup"]), source.text_at(&["kind"])),
             ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
         )
     });
@@ -245,23 +247,19 @@ fn normalize_sources(spec: &mut Object) {
     let set = |spec: &Object, field: &str| spec.get(field).filter(|value| !value.is_null()).cloned();
     match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {
         (Some(source), None) => drop(spec.insert("dataSourceRef", source)),
-        (None, Some(reference)) if reference.str_at(&["namespace"]).unwrap_or_default().is_empty() => {
+        (None, Some(reference)) if reference.text_at(&["namespace"]).is_empty() => {
             spec.insert("dataSource", reference);
         }
         _ => {}
     }
 }
 
-fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    object.str_at(path).unwrap_or_default()
-}
-
 fn phase(object: &Value) -> &str {
-    if Meta::of(object).is_deleting() { "Terminating" } else { text(object, &["status", "phase"]) }
+    if Meta::of(object).is_deleting() { "Terminating" } else { object.text_at(&["status", "phase"]) }
 }
 
 fn is_bound(object: &Value) -> bool {
-    !text(object, &["spec", "volumeName"]).is_empty()
+    !object.text_at(&["spec", "volumeName"]).is_empty()
 }
 
 fn capacity(object: &Value) -> String {
@@ -276,7 +274,7 @@ fn modes(object: &Value) -> String {
 }
 
 fn class(object: &Value) -> &str {
-    Meta::of(object).annotation(CLASS_ANNOTATION).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
+    Meta::of(object).annotation(CLASS_ANNOTATION).unwrap_or_else(|| object.text_at(&["spec", "storageClassName"]))
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Rules for Pod {
     }
 
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
-        let own = || object.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int);
+        let own = || object.int_at(&["spec", "terminationGracePeriodSeconds"]);
         let pod = view::Pod(object);
         let runs = !pod.node_name().is_empty() && !pod.is_terminal();
         let period = if runs { requested.or_else(own).unwrap_or(0) } else { 0 };
@@ -107,7 +107,7 @@ fn validate(object: &Value, errors: &mut Errors) {
 
 fn created(object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let wrong = rules::dns1123_label(object.str_at(&["metadata", "name"]).unwrap_or_default());
+    let wrong = rules::dns1123_label(object.text_at(&["metadata", "name"]));
     if !wrong.is_empty() {
         warnings.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
@@ -137,7 +137,7 @@ fn subresources() -> Vec<Subresource> {
 
 fn selectable() -> Vec<Selectable> {
     fn at(object: &Value, path: &[&str]) -> Str {
-        object.str_at(path).unwrap_or_default().into()
+        object.text_at(path).into()
     }
     vec![
         Selectable::new("spec.nodeName", |pod| at(pod, &["spec", "nodeName"])),

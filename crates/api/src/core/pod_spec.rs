@@ -52,7 +52,7 @@ impl<'a> Owner<'a> {
     /// Returns the name of the pod, or an empty string for a template.
     fn name(self) -> &'a str {
         match self {
-            Self::Pod(metadata) => metadata.str_at(&["name"]).unwrap_or_default(),
+            Self::Pod(metadata) => metadata.text_at(&["name"]),
             Self::Template => "",
         }
     }

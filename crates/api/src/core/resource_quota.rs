@@ -71,7 +71,7 @@ impl Rules for ResourceQuota {
         }
         self.validate(object, context, errors);
         let set = |of: &Value| -> BTreeSet<String> {
-            let scopes = of.at(&["spec", "scopes"]).and_then(Value::as_array).unwrap_or_default();
+            let scopes = of.list_at(&["spec", "scopes"]);
             scopes.iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         if set(object) != set(old) {
@@ -143,7 +143,7 @@ fn scope_selector(spec: &At<'_>, errors: &mut Errors) {
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             _ => errors.push(blame("operator", &operator, "not a valid selector operator")),
         }
-        seen.insert(requirement.value().str_at(&["scopeName"]).unwrap_or_default());
+        seen.insert(requirement.value().text_at(&["scopeName"]));
     }
     conflicts(&seen, spec, expressions.path(), errors);
 }

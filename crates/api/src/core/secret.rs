@@ -21,7 +21,7 @@ const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(Secret),
-        selectable: vec![Selectable::new("type", |object| object.str_at(&["type"]).unwrap_or_default().into())],
+        selectable: vec![Selectable::new("type", |object| object.text_at(&["type"]).into())],
         update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "Secret", "secrets")
     }

@@ -78,7 +78,7 @@ impl Rules for Service {
         if reachable {
             default_empty_to(spec, "externalTrafficPolicy", "Cluster");
         }
-        let ty = spec.str_at(&["type"]).unwrap_or_default().to_owned();
+        let ty = spec.text_at(&["type"]).to_owned();
         if matches!(ty.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
             default_to(spec, "internalTrafficPolicy", "Cluster");
         }
@@ -128,12 +128,12 @@ impl Rules for Service {
 
 /// Returns a string of the spec, empty if absent.
 fn text<'a>(service: &'a Value, field: &str) -> &'a str {
-    service.str_at(&["spec", field]).unwrap_or_default()
+    service.text_at(&["spec", field])
 }
 
 /// Returns the strings of a list in the spec.
 fn texts<'a>(service: &'a Value, field: &str) -> Vec<&'a str> {
-    let list = service.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
+    let list = service.list_at(&["spec", field]);
     list.iter().map(|text| text.as_str().unwrap_or_default()).collect()
 }
 
@@ -164,7 +164,7 @@ fn is_reachable_from_outside(service: &Value) -> bool {
 
 /// Returns the allocated node ports in the order of the ports.
 fn node_ports(service: &Value) -> Vec<i64> {
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    let ports = service.list_at(&["spec", "ports"]);
     ports.iter().filter_map(|port| port.get("nodePort")?.as_int()).filter(|port| *port != 0).collect()
 }
 

@@ -33,9 +33,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("AddressType", "string", "Type of the addresses.", |object, _| {
-            object.str_at(&["addressType"]).unwrap_or_default().into()
-        }),
+        column("AddressType", "string", "Type of the addresses.", |object, _| object.text_at(&["addressType"]).into()),
         column("Ports", "string", "Ports of the endpoints.", ports),
         column("Endpoints", "string", "Addresses and ports of the endpoints.", endpoints),
         age_column(),
@@ -228,7 +226,7 @@ fn validate_ports(ports: &At<'_>, errors: &mut Errors) {
 }
 
 fn ports(object: &Value, _now: Time) -> Value {
-    let ports = object.get("ports").and_then(Value::as_array).unwrap_or_default();
+    let ports = object.list_at(&["ports"]);
     let numbers: Vec<_> = ports
         .iter()
         .map(|port| port.get("port").and_then(Value::as_int).map_or_else(|| "*".to_owned(), |port| port.to_string()))
@@ -238,12 +236,9 @@ fn ports(object: &Value, _now: Time) -> Value {
 }
 
 fn endpoints(object: &Value, _now: Time) -> Value {
-    let endpoints = object.get("endpoints").and_then(Value::as_array).unwrap_or_default();
-    let addresses: Vec<&str> = endpoints
-        .iter()
-        .flat_map(|endpoint| endpoint.get("addresses").and_then(Value::as_array).unwrap_or_default())
-        .filter_map(Value::as_str)
-        .collect();
+    let endpoints = object.list_at(&["endpoints"]);
+    let addresses: Vec<&str> =
+        endpoints.iter().flat_map(|endpoint| endpoint.list_at(&["addresses"])).filter_map(Value::as_str).collect();
     if addresses.is_empty() { "<unset>".into() } else { shortened(&addresses, PER_ROW_MAX).into() }
 }
 

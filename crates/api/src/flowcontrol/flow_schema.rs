@@ -28,7 +28,7 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("PriorityLevel", "string", "Priority level of the flows.", |object, _| {
-            object.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default().into()
+            object.text_at(&["spec", "priorityLevelConfiguration", "name"]).into()
         }),
         column("MatchingPrecedence", "string", "Precedence; the lowest matching value wins.", |object, _| {
             At::root(object).get("spec").get("matchingPrecedence").int().into()
@@ -150,7 +150,7 @@ fn mandatory(name: &str) -> Option<Value> {
 }
 
 fn dangling(object: &Value) -> String {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     let found = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Dangling"));
     found.and_then(|condition| condition.str_at(&["status"])).unwrap_or("?").to_owned()
 }

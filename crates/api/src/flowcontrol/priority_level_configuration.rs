@@ -30,9 +30,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Type", "string", "Limited or Exempt.", |object, _| {
-            object.str_at(&["spec", "type"]).unwrap_or_default().into()
-        }),
+        column("Type", "string", "Limited or Exempt.", |object, _| object.text_at(&["spec", "type"]).into()),
         column("NominalConcurrencyShares", "string", "Nominal share of the server's concurrency.", |object, _| {
             cell(object, &["limited", "nominalConcurrencyShares"])
         }),

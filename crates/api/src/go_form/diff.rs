@@ -22,11 +22,11 @@ pub(super) fn unified(old: &str, new: &str) -> String {
     for group in groups(&changes(&blocks, a.len(), b.len())) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let (from, to) = (first.old.start..last.old.end, first.new.start..last.new.end);
-        writeln!(out, "@@ -{} +{} @@", range(&from), range(&to)).expect("a string takes everything");
+        writeln!(out, "@@ -{} +{} @@", range(&from), range(&to)).expect("writing to a String cannot fail");
         for change in &group {
             let mut lines = |sign: char, lines: &[&str]| {
                 for line in lines {
-                    writeln!(out, "{sign}{line}").expect("a string takes everything");
+                    writeln!(out, "{sign}{line}").expect("writing to a String cannot fail");
                 }
             };
             if change.same {

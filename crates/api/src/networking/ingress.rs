@@ -226,7 +226,7 @@ fn validate_backend(backend: &At<'_>, errors: &mut Errors) {
 
 fn validate_status(status: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let balancer = status.get("loadBalancer");
-    let before = old.value().at(&["loadBalancer", "ingress"]).and_then(Value::as_array).unwrap_or_default();
+    let before = old.value().list_at(&["loadBalancer", "ingress"]);
     let known: Vec<&str> = before.iter().filter_map(|ingress| ingress.str_at(&["ip"])).collect();
     for ingress in balancer.get("ingress").items() {
         let ip = ingress.get("ip");
@@ -238,14 +238,14 @@ fn validate_status(status: &At<'_>, old: &At<'_>, errors: &mut Errors) {
 }
 
 fn hosts(object: &Value, _now: Time) -> Value {
-    let rules = object.at(&["spec", "rules"]).and_then(Value::as_array).unwrap_or_default();
+    let rules = object.list_at(&["spec", "rules"]);
     let hosts: Vec<_> =
         rules.iter().filter_map(|rule| rule.str_at(&["host"])).filter(|host| !host.is_empty()).collect();
     if hosts.is_empty() { "*".into() } else { networking::shortened(&hosts, HOSTS_MAX).into() }
 }
 
 fn ports(object: &Value, _now: Time) -> Value {
-    let tls = object.at(&["spec", "tls"]).and_then(Value::as_array).unwrap_or_default();
+    let tls = object.list_at(&["spec", "tls"]);
     if tls.is_empty() { "80".into() } else { "80, 443".into() }
 }
 

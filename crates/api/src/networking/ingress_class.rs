@@ -26,7 +26,7 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("Controller", "string", "Controller of the class.", |object, _| {
-            object.str_at(&["spec", "controller"]).unwrap_or_default().into()
+            object.text_at(&["spec", "controller"]).into()
         }),
         column("Parameters", "string", "Parameters of the class.", parameters),
         age_column(),
@@ -99,7 +99,7 @@ fn parameters(object: &Value, _now: Time) -> Value {
     let Some(parameters) = object.at(&["spec", "parameters"]).filter(|found| !found.is_null()) else {
         return "<none>".into();
     };
-    let text = |field: &str| parameters.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| parameters.text_at(&[field]);
     let group = text("apiGroup");
     let dot = if group.is_empty() { "" } else { "." };
     format!("{}{dot}{group}/{}", text("kind"), text("name")).into()

@@ -77,7 +77,7 @@ fn parent(object: &Value, _now: Time) -> Value {
     let Some(parent) = object.at(&["spec", "parentRef"]).filter(|parent| !parent.is_null()) else {
         return "<none>".into();
     };
-    let text = |field: &str| parent.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| parent.text_at(&[field]);
     let mut out = text("resource").to_lowercase();
     if !text("group").is_empty() {
         out = format!("{out}.{}", text("group").to_lowercase());

@@ -90,7 +90,7 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
 }
 
 fn ranges(object: &Value, _now: Time) -> Value {
-    let ranges = object.at(&["spec", "cidrs"]).and_then(Value::as_array).unwrap_or_default();
+    let ranges = object.list_at(&["spec", "cidrs"]);
     ranges.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",").into()
 }
 

@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("Handler", "string", "Handler of the container runtime.", |object, _| {
-            object.str_at(&["handler"]).unwrap_or_default().into()
+            object.text_at(&["handler"]).into()
         }),
         age_column(),
     ])

@@ -4,7 +4,7 @@ use std::fmt;
 
 use apimachinery::Value;
 
-use super::{items, spec, text};
+use super::spec;
 use crate::view::{Pod, QosClass};
 
 /// A scope requirement.
@@ -19,10 +19,10 @@ pub struct Scope<'a> {
 
 /// Returns the scopes of a quota, from `scopes` and `scopeSelector`.
 pub fn of_quota(quota: &Value) -> impl Iterator<Item = Scope<'_>> {
-    let plain = items(spec(quota), "scopes").iter().filter_map(Value::as_str);
+    let plain = spec(quota).list_at(&["scopes"]).iter().filter_map(Value::as_str);
     let plain = plain.map(|name| Scope { name, operator: "Exists", values: &[] });
     let selector = quota.at(&["spec", "scopeSelector"]).unwrap_or(&Value::Null);
-    plain.chain(items(selector, "matchExpressions").iter().map(Scope::of))
+    plain.chain(selector.list_at(&["matchExpressions"]).iter().map(Scope::of))
 }
 
 /// Whether all scopes of a quota match an object.
@@ -33,8 +33,8 @@ pub fn match_all(quota: &Value, group: &str, plural: &str, object: &Value) -> bo
 impl<'a> Scope<'a> {
     /// Reads a requirement: `{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}`.
     pub fn of(requirement: &'a Value) -> Self {
-        let (name, operator) = (text(requirement, "scopeName"), text(requirement, "operator"));
-        Self { name, operator, values: items(requirement, "values") }
+        let (name, operator) = (requirement.text_at(&["scopeName"]), requirement.text_at(&["operator"]));
+        Self { name, operator, values: requirement.list_at(&["values"]) }
     }
 
     /// Whether the scope matches an object.
@@ -68,7 +68,7 @@ fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, value
         "NotTerminating" => !terminates,
         "BestEffort" => Pod(object).qos_class() == QosClass::BestEffort,
         "NotBestEffort" => Pod(object).qos_class() != QosClass::BestEffort,
-        "PriorityClass" => selects(text(spec(object), "priorityClassName"), operator, values),
+        "PriorityClass" => selects(spec(object).text_at(&["priorityClassName"]), operator, values),
         "CrossNamespacePodAffinity" => crosses_namespaces(object),
         _ => false,
     }
@@ -99,10 +99,10 @@ fn crosses_namespaces(pod: &Value) -> bool {
     let affinity = &spec(pod)["affinity"];
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
         let kind = &affinity[*kind];
-        let required = items(kind, "requiredDuringSchedulingIgnoredDuringExecution").iter();
-        let preferred = items(kind, "preferredDuringSchedulingIgnoredDuringExecution").iter();
+        let required = kind.list_at(&["requiredDuringSchedulingIgnoredDuringExecution"]).iter();
+        let preferred = kind.list_at(&["preferredDuringSchedulingIgnoredDuringExecution"]).iter();
         let mut terms = required.chain(preferred.map(|weighted| &weighted["podAffinityTerm"]));
-        terms.any(|term| !items(term, "namespaces").is_empty() || term.get("namespaceSelector").is_some())
+        terms.any(|term| !term.list_at(&["namespaces"]).is_empty() || term.get("namespaceSelector").is_some())
     })
 }
 

@@ -7,7 +7,7 @@ use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Str, Value};
 
-use super::{items, spec, text};
+use super::spec;
 use crate::amounts::{self, Amounts};
 use crate::view::{AmountsFrom, Pod};
 
@@ -118,7 +118,7 @@ pub fn missing(pod: Pod<'_>, counted: &[Str]) -> Option<String> {
     for container in pod.pod_spec().containers() {
         let specified = compute(&of(container, "requests"), &of(container, "limits"));
         for name in required.iter().filter(|name| !specified.contains_key(**name)) {
-            missing.entry(name).or_default().insert(text(container, "name"));
+            missing.entry(name).or_default().insert(container.text_at(&["name"]));
         }
     }
     let all = missing.iter().map(|(name, of)| {
@@ -129,10 +129,10 @@ pub fn missing(pod: Pod<'_>, counted: &[Str]) -> Option<String> {
 }
 
 fn of_service(service: &Value, used: &mut Amounts) {
-    let ports = items(spec(service), "ports");
+    let ports = spec(service).list_at(&["ports"]);
     let count = |ports: usize| one(i64::try_from(ports).unwrap_or(i64::MAX));
-    let balanced = text(spec(service), "type") == "LoadBalancer";
-    let node_ports = match text(spec(service), "type") {
+    let balanced = spec(service).text_at(&["type"]) == "LoadBalancer";
+    let node_ports = match spec(service).text_at(&["type"]) {
         "LoadBalancer" if spec(service)["allocateLoadBalancerNodePorts"] == Value::Bool(false) => {
             ports.iter().filter(|port| port["nodePort"].as_int().unwrap_or(0) != 0).count()
         }
@@ -147,7 +147,7 @@ fn of_service(service: &Value, used: &mut Amounts) {
 fn of_claim(claim: &Value, used: &mut Amounts) {
     let class = Meta::of(claim)
         .annotation("volume.beta.kubernetes.io/storage-class")
-        .unwrap_or_else(|| text(spec(claim), "storageClassName"));
+        .unwrap_or_else(|| spec(claim).text_at(&["storageClassName"]));
     used.insert("persistentvolumeclaims".into(), one(1));
     if !class.is_empty() {
         used.insert(format!("{class}{CLASS}persistentvolumeclaims").into(), one(1));
@@ -166,15 +166,18 @@ fn of_claim(claim: &Value, used: &mut Amounts) {
 
 fn of_resource_claim(claim: &Value, used: &mut Amounts) {
     let device_count = |request: &Value| {
-        let count =
-            if text(request, "allocationMode") == "All" { DEVICES_MAX } else { request["count"].as_int().unwrap_or(1) };
-        (Str::from(format!("{}{DEVICES}", text(request, "deviceClassName"))), one(count))
+        let count = if request.text_at(&["allocationMode"]) == "All" {
+            DEVICES_MAX
+        } else {
+            request["count"].as_int().unwrap_or(1)
+        };
+        (Str::from(format!("{}{DEVICES}", request.text_at(&["deviceClassName"]))), one(count))
     };
-    for request in items(&spec(claim)["devices"], "requests") {
+    for request in spec(claim)["devices"].list_at(&["requests"]) {
         // For alternatives, the maximum per device class counts.
         let mut needed = Amounts::new();
         let exactly = request.get("exactly").into_iter();
-        for (name, count) in exactly.chain(items(request, "firstAvailable")).map(device_count) {
+        for (name, count) in exactly.chain(request.list_at(&["firstAvailable"])).map(device_count) {
             let most = needed.get(&name).map_or(count, |have| count.max(*have));
             needed.insert(name, most);
         }
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resized_container_uses_the_maximum_of_desired_and_actual_requests() {
+    fn resized_container_uses_the_maximum_of_desired_and_actual_requests() {
         let check = |desired: &str, actual: &str, expect: &str| {
             let pod = value!({
                 "spec": {"containers": [{"name": "a", "resources": (requests(desired))}]},

@@ -58,7 +58,7 @@ pub(super) fn columns() -> Vec<Column> {
     vec![
         name_column(),
         column("Role", "string", "Role of the binding.", |object, _| {
-            let role_ref = |field: &str| object.str_at(&["roleRef", field]).unwrap_or_default();
+            let role_ref = |field: &str| object.text_at(&["roleRef", field]);
             format!("{}/{}", role_ref("kind"), role_ref("name")).into()
         }),
         age_column(),
@@ -100,13 +100,13 @@ fn validate_subject(subject: &At<'_>, reach: RoleScope, errors: &mut Errors) {
 }
 
 fn subjects(object: &Value, kind: &str) -> Value {
-    let subjects = object.get("subjects").and_then(Value::as_array).unwrap_or_default();
+    let subjects = object.list_at(&["subjects"]);
     let subjects = subjects.iter().filter(|subject| subject.str_at(&["kind"]) == Some(kind));
     let names: Vec<_> = subjects
         .map(|subject| {
-            let name = subject.str_at(&["name"]).unwrap_or_default();
+            let name = subject.text_at(&["name"]);
             match kind {
-                "ServiceAccount" => format!("{}/{name}", subject.str_at(&["namespace"]).unwrap_or_default()),
+                "ServiceAccount" => format!("{}/{name}", subject.text_at(&["namespace"])),
                 _ => name.to_owned(),
             }
         })

@@ -20,7 +20,7 @@ pub(super) type RequestNames = BTreeMap<String, BTreeSet<String>>;
 pub(super) fn default(spec: &mut Value, version: &str) {
     let Some(devices) = spec.get_mut("devices") else { return };
     for request in items_mut(devices, "requests") {
-        if version == "v1beta1" && !request.str_at(&["deviceClassName"]).unwrap_or_default().is_empty() {
+        if version == "v1beta1" && !request.text_at(&["deviceClassName"]).is_empty() {
             default_request(request);
         }
         if let Some(exactly) = request.get_mut("exactly").filter(|exactly| !exactly.is_null()) {

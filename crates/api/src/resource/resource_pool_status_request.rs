@@ -23,9 +23,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("Driver", "string", "Driver of the request.", |object, _| {
-            object.str_at(&["spec", "driver"]).unwrap_or_default().into()
-        }),
+        column("Driver", "string", "Driver of the request.", |object, _| object.text_at(&["spec", "driver"]).into()),
         age_column(),
     ]);
     for version in &mut kind.versions {

@@ -22,8 +22,8 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         returns_deleted: true,
         selectable: vec![
-            Selectable::new("spec.driver", |object| text(object, &["spec", "driver"]).into()),
-            Selectable::new("spec.nodeName", |object| text(object, &["spec", "nodeName"]).into()),
+            Selectable::new("spec.driver", |object| object.text_at(&["spec", "driver"]).into()),
+            Selectable::new("spec.nodeName", |object| object.text_at(&["spec", "nodeName"]).into()),
         ],
         rules: Arc::new(ResourceSlice),
         ..Kind::stored("resource.k8s.io", "v1", "ResourceSlice", "resourceslices")
@@ -32,9 +32,9 @@ pub fn kind() -> Kind {
     };
     conversion::with_v1beta1(row, conversion::SLICE).with_columns(&[
         name_column(),
-        column("Node", "string", "Node of the devices.", |object, _| text(object, &["spec", "nodeName"]).into()),
-        column("Driver", "string", "Driver of the devices.", |object, _| text(object, &["spec", "driver"]).into()),
-        column("Pool", "string", "Pool of the devices.", |object, _| text(object, &["spec", "pool", "name"]).into()),
+        column("Node", "string", "Node of the devices.", |object, _| object.text_at(&["spec", "nodeName"]).into()),
+        column("Driver", "string", "Driver of the devices.", |object, _| object.text_at(&["spec", "driver"]).into()),
+        column("Pool", "string", "Pool of the devices.", |object, _| object.text_at(&["spec", "pool", "name"]).into()),
         age_column(),
     ])
 }
@@ -157,8 +157,4 @@ fn validate_nodes(spec: &At<'_>, errors: &mut Errors) {
             errors.push(Error::invalid(spec.path(), format!("{{{}}}", set.join(", ")), detail));
         }
     }
-}
-
-fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    object.str_at(path).unwrap_or_default()
 }

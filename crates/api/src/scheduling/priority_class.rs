@@ -34,7 +34,7 @@ pub fn kind() -> Kind {
             "PreemptionPolicy",
             "string",
             "Whether pods of this class preempt pods of lower priority.",
-            |object, _| object.str_at(&["preemptionPolicy"]).unwrap_or_default().into(),
+            |object, _| object.text_at(&["preemptionPolicy"]).into(),
         ),
     ])
 }

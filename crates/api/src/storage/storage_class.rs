@@ -106,5 +106,5 @@ fn validate_topologies(topologies: &At<'_>, errors: &mut Errors) {
 }
 
 fn text(object: &Value, field: &str) -> Value {
-    object.str_at(&[field]).unwrap_or_default().into()
+    object.text_at(&[field]).into()
 }

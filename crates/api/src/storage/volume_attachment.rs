@@ -119,5 +119,5 @@ fn validate_status(status: &At<'_>, errors: &mut Errors) {
 }
 
 fn text(object: &Value, path: &[&str]) -> Value {
-    object.str_at(path).unwrap_or_default().into()
+    object.text_at(path).into()
 }

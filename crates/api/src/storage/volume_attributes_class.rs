@@ -20,9 +20,7 @@ pub fn kind() -> Kind {
     }
     .with_columns(&[
         name_column(),
-        column("DriverName", "string", "Driver of the devices.", |object, _| {
-            object.str_at(&["driverName"]).unwrap_or_default().into()
-        }),
+        column("DriverName", "string", "Driver of the devices.", |object, _| object.text_at(&["driverName"]).into()),
         age_column(),
     ])
 }

@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("Resource", "string", "Resource whose objects are rewritten.", |object, _| {
-            let text = |field: &str| object.str_at(&["spec", "resource", field]).unwrap_or_default();
+            let text = |field: &str| object.text_at(&["spec", "resource", field]);
             match text("group") {
                 "" => text("resource").into(),
                 group => format!("{}.{group}", text("resource")).into(),

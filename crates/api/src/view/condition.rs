@@ -4,7 +4,7 @@ use apimachinery::Value;
 
 /// Returns the condition of a type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
 }
 

@@ -36,11 +36,11 @@ pub enum RestartPolicy {
 
 impl<'a> Container<'a> {
     pub fn name(self) -> &'a str {
-        self.spec.str_at(&["name"]).unwrap_or_default()
+        self.spec.text_at(&["name"])
     }
 
     pub fn image(self) -> &'a str {
-        self.spec.str_at(&["image"]).unwrap_or_default()
+        self.spec.text_at(&["image"])
     }
 
     /// Returns the effective restart policy, without `restartPolicyRules`.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_init_container_that_restarts_always_is_a_sidecar() {
+    fn init_container_that_restarts_always_is_a_sidecar() {
         let pod = value!({"spec": {"restartPolicy": "Always", "initContainers": [
             {"name": "a"}, {"name": "b", "restartPolicy": "Always"}]}});
         let roles: Vec<Role> = Pod(&pod).init_containers().map(|container| container.role).collect();

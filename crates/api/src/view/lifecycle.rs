@@ -7,12 +7,12 @@ use super::{Pod, condition, has_condition};
 impl<'a> Pod<'a> {
     /// Returns the phase in the API server; empty if none.
     pub fn phase(self) -> &'a str {
-        self.0.str_at(&["status", "phase"]).unwrap_or_default()
+        self.0.text_at(&["status", "phase"])
     }
 
     /// Returns the node name; empty if the pod is not bound.
     pub fn node_name(self) -> &'a str {
-        self.spec().str_at(&["nodeName"]).unwrap_or_default()
+        self.spec().text_at(&["nodeName"])
     }
 
     /// Whether the phase is Succeeded or Failed.

@@ -18,7 +18,7 @@ impl<'a> Node<'a> {
     }
 
     pub fn taints(self) -> impl Iterator<Item = Taint<'a>> {
-        let taints = self.0.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
+        let taints = self.0.list_at(&["spec", "taints"]);
         taints.iter().map(Taint::of)
     }
 

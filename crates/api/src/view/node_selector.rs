@@ -54,7 +54,7 @@ impl NodeSelectorTerm {
     pub fn new(value: &Value) -> Self {
         let mut term = Self::default();
         for (field, is_name) in [("matchExpressions", false), ("matchFields", true)] {
-            for expression in items(value, field) {
+            for expression in value.list_at(&[field]) {
                 match NodeSelectorRequirement::new(expression, is_name) {
                     Some(requirement) if is_name => term.names.push(requirement),
                     Some(requirement) => term.labels.push(requirement),
@@ -92,7 +92,7 @@ impl NodeSelectorRequirement {
             _ => return None,
         };
         let key: Str = value.str_at(&["key"])?.into();
-        let values: Vec<Str> = items(value, "values").iter().filter_map(Value::as_str).map(Str::from).collect();
+        let values: Vec<Str> = value.list_at(&["values"]).iter().filter_map(Value::as_str).map(Str::from).collect();
         let one_number = || matches!(values.as_slice(), [one] if one.parse::<i64>().is_ok());
         let right = match operator {
             _ if is_name => key == "metadata.name" && values.len() == 1,
@@ -113,14 +113,10 @@ impl PodSpec<'_> {
         let mut selected = selector.into_iter().flat_map(Object::iter);
         selected.all(|(key, value)| meta.label(key) == value.as_str())
             && self.0.at(&REQUIRED).filter(|required| !required.is_null()).is_none_or(|required| {
-                let mut terms = items(required, "nodeSelectorTerms").iter().map(NodeSelectorTerm::new);
+                let mut terms = required.list_at(&["nodeSelectorTerms"]).iter().map(NodeSelectorTerm::new);
                 terms.any(|term| term.matches(meta.name(), |key| meta.label(key)))
             })
     }
-}
-
-fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
-    object.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -154,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_matches_if_all_its_requirements_do() {
+    fn term_matches_if_all_its_requirements_do() {
         let check = |requirements: &[&str], expect: bool| {
             let spec = value!({"affinity": (affinity(&[requirements]))});
             assert_eq!(selects(&spec), expect, "{requirements:?}");
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_requirement_matches_no_node() {
+    fn invalid_requirement_matches_no_node() {
         let check = |requirement: &str| {
             let spec = value!({"affinity": (affinity(&[&[requirement]]))});
             assert!(!selects(&spec), "{requirement}");

@@ -149,7 +149,7 @@ impl Pod<'_> {
     }
 
     fn resize_is_infeasible(self) -> bool {
-        let conditions = self.0.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+        let conditions = self.0.list_at(&["status", "conditions"]);
         let pending = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("PodResizePending"));
         pending.is_some_and(|condition| condition.str_at(&["reason"]) == Some("Infeasible"))
     }

@@ -19,9 +19,9 @@ pub struct Endpoint<'a>(pub &'a Value);
 impl<'a> Service<'a> {
     /// Returns the name of the port with this number, which identifies the port in EndpointSlices.
     pub fn port_name(self, number: i64) -> Option<&'a str> {
-        let ports = self.0.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+        let ports = self.0.list_at(&["spec", "ports"]);
         let found = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(number))?;
-        Some(found.str_at(&["name"]).unwrap_or_default())
+        Some(found.text_at(&["name"]))
     }
 }
 
@@ -37,7 +37,7 @@ impl<'a> EndpointSlice<'a> {
     }
 
     pub fn endpoints(self) -> impl Iterator<Item = Endpoint<'a>> {
-        list(self.0, "endpoints").iter().map(Endpoint)
+        self.0.list_at(&["endpoints"]).iter().map(Endpoint)
     }
 
     /// Returns the endpoints to which traffic is sent by default.
@@ -46,19 +46,19 @@ impl<'a> EndpointSlice<'a> {
     }
 
     pub fn ports(self) -> &'a [Value] {
-        list(self.0, "ports")
+        self.0.list_at(&["ports"])
     }
 
     /// Returns the number of the port with this name.
     pub fn port(self, name: &str) -> Option<i64> {
-        self.ports().iter().find(|port| port.str_at(&["name"]).unwrap_or_default() == name)?.get("port")?.as_int()
+        self.ports().iter().find(|port| port.text_at(&["name"]) == name)?.get("port")?.as_int()
     }
 }
 
 impl<'a> Endpoint<'a> {
     /// Returns the first address. All addresses of an endpoint are equivalent, and consumers use the first.
     pub fn address(self) -> Option<&'a str> {
-        list(self.0, "addresses").first()?.as_str()
+        self.0.list_at(&["addresses"]).first()?.as_str()
     }
 
     /// Whether traffic may be sent to the endpoint. An unknown state counts as ready.
@@ -79,17 +79,13 @@ impl<'a> Endpoint<'a> {
     /// Returns namespace and name of the target, if it is a pod.
     pub fn pod(self) -> Option<(&'a str, &'a str)> {
         let target = self.0.get("targetRef").filter(|target| target.str_at(&["kind"]) == Some("Pod"))?;
-        let text = |field: &str| target.str_at(&[field]).unwrap_or_default();
+        let text = |field: &str| target.text_at(&[field]);
         Some((text("namespace"), text("name")))
     }
 
     fn condition(self, name: &str) -> Option<bool> {
         self.0.at(&["conditions", name])?.as_bool()
     }
-}
-
-fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
-    object.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ pub struct Toleration<'a> {
 
 impl<'a> Taint<'a> {
     pub fn of(taint: &'a Value) -> Self {
-        Self { key: text(taint, "key"), value: text(taint, "value"), effect: text(taint, "effect") }
+        Self { key: taint.text_at(&["key"]), value: taint.text_at(&["value"]), effect: taint.text_at(&["effect"]) }
     }
 }
 
 impl<'a> Toleration<'a> {
     pub fn of(toleration: &'a Value) -> Self {
-        let text = |field| text(toleration, field);
+        let text = |field| toleration.text_at(&[field]);
         Self { key: text("key"), operator: text("operator"), value: text("value"), effect: text("effect") }
     }
 
@@ -67,10 +67,6 @@ impl PodSpec<'_> {
     pub fn tolerates_node(self, node: Node<'_>, effects: &[&str]) -> bool {
         node.taints().filter(|taint| effects.contains(&taint.effect)).all(|taint| self.tolerates(taint))
     }
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.str_at(&[field]).unwrap_or_default()
 }
 
 #[cfg(test)]

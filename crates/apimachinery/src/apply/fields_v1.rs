@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_set_is_an_empty_object() {
+    fn empty_set_is_an_empty_object() {
         assert_eq!(FieldSet::default().to_value(), value!({}));
     }
 }

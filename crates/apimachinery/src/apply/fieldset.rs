@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_and_its_children_are_in_a_set_independently() {
+    fn parent_and_its_children_are_in_a_set_independently() {
         let both = set(&["a", "ab"]);
         assert_eq!(both.difference(&set(&["ab"])), set(&["a"]));
         assert_eq!(both.difference(&set(&["a"])), set(&["ab"]));

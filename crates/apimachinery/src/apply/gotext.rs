@@ -155,7 +155,7 @@ fn write_syntax(out: &mut String, value: &Value) {
 }
 
 fn put(out: &mut String, args: std::fmt::Arguments<'_>) {
-    out.write_fmt(args).expect("writing into a string cannot fail");
+    out.write_fmt(args).expect("writing to a String cannot fail");
 }
 
 #[cfg(test)]

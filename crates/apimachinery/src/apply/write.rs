@@ -339,7 +339,7 @@ impl Write<'_> {
         }
         let of = |owner: &Owner| {
             let found = by_version.iter().find(|(version, _)| *version == owner.api_version);
-            found.map(|(_, changes)| changes).expect("the version of every owner was looked at")
+            found.map(|(_, changes)| changes).expect("the version of every owner was checked")
         };
         let others = owners.0.iter().filter(|owner| !applier.is_some_and(|applier| applier.is(owner)));
         let lost = others.map(|owner| (owner, owner.fields.intersection(&of(owner).set)));

@@ -147,7 +147,7 @@ fn run(mut tree: Value) -> Result<(Value, Vec<String>), Error> {
     assert_eq!(
         conform(&mut again, fixture.types.schema(fixture.pod)),
         Ok(vec![]),
-        "the second time nothing is unknown"
+        "conforming again finds no unknown fields"
     );
     assert_eq!(again, tree, "conforming twice is conforming once");
     Ok((tree, unknown))

@@ -203,7 +203,7 @@ impl<'a> Parser<'a> {
         if whole && let Ok(int) = text.parse() {
             return Ok(Value::Int(int));
         }
-        let float: f64 = text.parse().expect("the grammar of JSON numbers is within that of floats");
+        let float: f64 = text.parse().expect("every JSON number is a valid float");
         if float.is_finite() { Ok(Value::Float(float)) } else { Err(Error::Range(text.to_owned())) }
     }
 
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
         let second = self.hex()?;
         if (0xDC00..0xE000).contains(&second) {
             let char = 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
-            return Ok(char::from_u32(char).expect("two halves make a character"));
+            return Ok(char::from_u32(char).expect("a surrogate pair is a character"));
         }
         self.at = back;
         Ok(char::REPLACEMENT_CHARACTER)

@@ -12,8 +12,8 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Int(int) => write!(out, "{int}").expect("memory takes everything"),
-        Value::Float(float) => write!(out, "{}", format_float(*float)).expect("memory takes everything"),
+        Value::Int(int) => write!(out, "{int}").expect("writing to memory cannot fail"),
+        Value::Float(float) => write!(out, "{}", format_float(*float)).expect("writing to memory cannot fail"),
         Value::String(text) => string(text, out),
         Value::Array(items) => {
             out.push(b'[');

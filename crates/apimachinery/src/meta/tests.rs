@@ -107,7 +107,7 @@ fn names_and_namespaces_are_validated_on_create() {
 fn generate_name_may_end_in_a_dash() {
     assert!(name_is_dns_label("a-", NamePart::Prefix).is_empty());
     assert!(!name_is_dns_label("a-", NamePart::Full).is_empty());
-    assert!(!name_is_dns_label("-", NamePart::Prefix).is_empty(), "there is nothing before the dash");
+    assert!(!name_is_dns_label("-", NamePart::Prefix).is_empty(), "the prefix before the dash is empty");
     assert!(!name_is_dns_label("É-é-", NamePart::Prefix).is_empty());
     assert!(name_is_path_segment("..", NamePart::Prefix).is_empty());
 }

@@ -81,7 +81,7 @@ fn shortest(float: f64) -> String {
         return float.to_string();
     }
     let digits = format!("{float:e}");
-    let (mantissa, exponent) = digits.split_once('e').expect("an exponent was asked for");
+    let (mantissa, exponent) = digits.split_once('e').expect("the format has an exponent");
     match exponent.strip_prefix('-') {
         Some(exponent) => format!("{mantissa}e-{exponent:0>2}"),
         None => format!("{mantissa}e+{exponent:0>2}"),

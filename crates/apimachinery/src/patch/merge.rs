@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_contains_only_differences() {
+    fn patch_contains_only_differences() {
         let check = |from: &str, to: &str, expect: &str| assert_eq!(diff(&read(from), &read(to)), read(expect));
         check("{a: 1, b: {c: 2, d: 3}}", "{a: 1, b: {c: 2, d: 4}}", "{b: {d: 4}}");
         check("{a: 1, b: {c: 2}}", "{b: {c: 2}}", "{a: null}");

@@ -54,7 +54,7 @@ pub enum Fault {
     #[error("cannot merge lists without merge key for struct")]
     NoMergeKeyDeclared,
     /// A merge key or set item is a list or an object.
-    #[error("cannot tell items apart by a {0}")]
+    #[error("cannot identify items by a {0}")]
     NotComparable(&'static str),
     #[error("unknown patch type: {directive} in map: {map}")]
     UnknownDirective {

@@ -71,7 +71,7 @@ impl<'v> Encoder<'v, '_> {
                 Ok(())
             }
             Shape::IntOrString => self.int_or_string(value, schema).map_err(fail),
-            _ => unreachable!("all other types are no messages"),
+            _ => unreachable!("all other types are not messages"),
         }
     }
 

@@ -14,14 +14,14 @@ pub struct Error {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    #[error("the message ends too early")]
+    #[error("the message is truncated")]
     Truncated,
     #[error("a number has too many bytes")]
     Overlong,
     /// A field number is zero or too large.
     #[error("a field has an illegal number")]
     Tag,
-    #[error("a group ends that did not begin")]
+    #[error("unexpected end of a group")]
     Group,
     /// A known field has the wrong wire type.
     #[error("wrong wire type {found}, expected {expected}")]
@@ -44,7 +44,7 @@ pub enum Problem {
     Time(#[from] time::Error),
     #[error("invalid base64")]
     Base64(#[from] base64::DecodeError),
-    #[error("an int-or-string says it is of type {0}")]
+    #[error("an int-or-string has the invalid type {0}")]
     IntOrString(i64),
     #[error("an object does not start with the bytes k8s\\0")]
     Magic,

@@ -159,7 +159,7 @@ const ZEROS: &str = r#"{"bool":false,"bytes":null,"data":null,"double":0,"extra"
     "pointer":null,"port":0,"quantity":"0","raw":null,"string":"","strings":null,"time":null,"verbs":null}"#;
 
 #[test]
-fn an_empty_message_decodes_to_gos_zero_values() {
+fn empty_message_decodes_to_gos_zero_values() {
     let zoo = zoo();
     zoo.decodes(zoo.every, b"", ZEROS);
     // `omitempty` never omits a Go struct.
@@ -327,31 +327,31 @@ fn envelopes_round_trip() {
         let _ = Envelope::decode(&bytes[..end]);
     }
     let error = Envelope::decode(b"k8s\0\x0a\x02\x0a\x05").unwrap_err();
-    assert_eq!(error.to_string(), "typeMeta: the message ends too early");
+    assert_eq!(error.to_string(), "typeMeta: the message is truncated");
 }
 
 #[test]
 fn malformed_bytes_fail_with_the_field_path() {
     let zoo = zoo();
-    zoo.assert_rejects(zoo.every, b"\x0a", "string: the message ends too early");
-    zoo.assert_rejects(zoo.every, b"\x0a\x05ab", "string: the message ends too early");
-    zoo.assert_rejects(zoo.every, b"\x80", "the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\x0a", "string: the message is truncated");
+    zoo.assert_rejects(zoo.every, b"\x0a\x05ab", "string: the message is truncated");
+    zoo.assert_rejects(zoo.every, b"\x80", "the message is truncated");
     zoo.assert_rejects(
         zoo.every,
         b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         "int64: a number has too many bytes",
     );
     zoo.assert_rejects(zoo.every, b"\x02", "a field has an illegal number");
-    zoo.assert_rejects(zoo.every, b"\x0c", "a group ends that did not begin");
+    zoo.assert_rejects(zoo.every, b"\x0c", "unexpected end of a group");
     zoo.assert_rejects(zoo.every, b"\x08\x01", "string: wrong wire type 0, expected 2");
     zoo.assert_rejects(zoo.every, b"\x32\x00", "double: wrong wire type 2, expected 1");
     zoo.assert_rejects(zoo.every, b"\x4a\x03\x0a\x01x", "quantity: invalid quantity");
-    zoo.assert_rejects(zoo.every, b"\x52\x02\x08\x02", "port: an int-or-string says it is of type 2");
+    zoo.assert_rejects(zoo.every, b"\x52\x02\x08\x02", "port: an int-or-string has the invalid type 2");
     zoo.assert_rejects(zoo.every, b"\x5a\x03\x0a\x01{", "raw: embedded JSON is invalid");
     zoo.assert_rejects(zoo.every, b"\x31\0\0\0\0\0\0\xf0\x7f", "double: a number is not finite");
-    zoo.assert_rejects(zoo.every, b"\xaa\x01\x02\x0a\0\xaa\x01\x02\x0a\x05", "inners[1].a: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\xaa\x01\x02\x0a\0\xaa\x01\x02\x0a\x05", "inners[1].a: the message is truncated");
     zoo.assert_rejects(zoo.every, b"\x8a\x01\x08\x0a\x01k\x12\x03\x0a\x01x", "limits[k]: invalid quantity");
-    zoo.assert_rejects(zoo.every, b"\xa2\x06\x02\x10\xff", "pointer.b: the message ends too early");
+    zoo.assert_rejects(zoo.every, b"\xa2\x06\x02\x10\xff", "pointer.b: the message is truncated");
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn null_is_absence_and_unknown_fields_are_not_encoded() {
 }
 
 #[test]
-fn a_watch_frame_is_a_bare_watch_event_after_its_length() {
+fn watch_frame_is_a_bare_watch_event_after_its_length() {
     let frame = watch_frame("ADDED", b"k8s\0xy");
     assert_eq!(frame, b"\0\0\0\x11\x0a\x05ADDED\x12\x08\x0a\x06k8s\0xy");
 }

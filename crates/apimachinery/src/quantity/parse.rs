@@ -85,7 +85,7 @@ fn interpret(suffix: &str) -> Result<Unit, Error> {
     let exponent: i64 = exponent.parse().map_err(|_| Error::Suffix)?;
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "upstream keeps the low 32 bits, and what is stored was so read"
+        reason = "upstream keeps the low 32 bits, and stored objects were read in this way"
     )]
     Ok(Unit::Ten { exponent: exponent as i32, format: Format::DecimalExponent })
 }

@@ -16,7 +16,7 @@ pub fn check(input: &[u8]) {
             assert_eq!(found.is_some(), regex.is_match(text), "{pattern:?} on {text:?}");
         }
         Err(error) if matches!(error.code, Code::Large | Code::NestingDepth) => {
-            let translated = translate(pattern).expect("it was read before it was compiled");
+            let translated = translate(pattern).expect("the pattern was parsed above");
             let is_deep = error.code == Code::NestingDepth;
             let result = regex::RegexBuilder::new(&translated).size_limit(BYTES_MAX).build();
             let syntax =

@@ -55,7 +55,7 @@ impl<'de> Deserializer<'de> for &'de Value {
         match self {
             Value::String(name) => visitor.visit_enum(Variant { name, value: None }),
             Value::Object(object) if object.len() == 1 => {
-                let (name, value) = object.iter().next().expect("its one entry");
+                let (name, value) = object.iter().next().expect("the object has one entry");
                 visitor.visit_enum(Variant { name, value: Some(value) })
             }
             _ => {

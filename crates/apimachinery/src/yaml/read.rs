@@ -27,8 +27,10 @@ pub struct Documents<'i> {
     left: usize,
     /// The duplicate keys of the current document.
     repeated: Vec<String>,
-    /// The keys of the outermost mapping of the current document, and their lines.
-    lines: Vec<(Str, usize)>,
+    /// The path of the value that is being read, if lines are recorded. List items have their index as their key.
+    path: Option<Vec<Str>>,
+    /// The paths of the keys and list items of the current document, and their lines.
+    lines: Vec<(Vec<Str>, usize)>,
     finished: bool,
     /// Whether `yes`, `on` and similar are strings instead of booleans.
     bool_words_as_text: bool,
@@ -64,6 +66,7 @@ impl<'i> Documents<'i> {
             anchors: BTreeMap::new(),
             left: ALIASED_MAX,
             repeated: Vec::new(),
+            path: None,
             lines: Vec::new(),
             finished: false,
             bool_words_as_text: false,
@@ -77,13 +80,21 @@ impl<'i> Documents<'i> {
         self
     }
 
+    /// Records the line of each key and list item, for error messages.
+    #[must_use]
+    pub fn with_lines(mut self) -> Self {
+        self.path = Some(Vec::new());
+        self
+    }
+
     /// Returns the duplicate keys of the last document: `line 3: key "a" already set in map`.
     pub fn repeated(&self) -> &[String] {
         &self.repeated
     }
 
-    /// Returns the keys of the outermost mapping of the last document, each with its line, for error messages.
-    pub fn lines(&self) -> &[(Str, usize)] {
+    /// Returns the path and line of each key and list item of the last document in the order of the text, if lines are
+    /// recorded. List items have their index as their key.
+    pub fn lines(&self) -> &[(Vec<Str>, usize)] {
         &self.lines
     }
 
@@ -165,7 +176,12 @@ impl<'i> Documents<'i> {
         loop {
             match self.event()? {
                 (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
-                (event, line) => items.push(self.value(event, line, depth)?),
+                (event, line) => {
+                    self.enter(|| items.len().to_string().into(), line);
+                    let item = self.value(event, line, depth)?;
+                    self.leave();
+                    items.push(item);
+                }
             }
         }
     }
@@ -186,15 +202,27 @@ impl<'i> Documents<'i> {
                 continue;
             }
             let key = self.key(event, line)?;
-            if depth == 1 {
-                self.lines.push((key.clone(), line));
-            }
+            self.enter(|| key.clone(), line);
             // Go's parser reports the line on which the second value begins.
             let (event, line) = self.event()?;
             let value = self.value(event, line, depth)?;
+            self.leave();
             if !mapping.set(&key, value, true) {
                 self.repeated.push(format!("line {line}: key {key:?} already set in map"));
             }
+        }
+    }
+
+    fn enter(&mut self, key: impl FnOnce() -> Str, line: usize) {
+        if let Some(path) = &mut self.path {
+            path.push(key());
+            self.lines.push((path.clone(), line));
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(path) = &mut self.path {
+            path.pop();
         }
     }
 

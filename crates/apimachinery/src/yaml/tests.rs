@@ -213,3 +213,15 @@ fn boolean_words_are_strings_on_request() {
     assert_eq!(textual, value!({"a": "yes", "n": "off", "b": true, "c": "no"}));
     assert_eq!(parse(text).unwrap(), value!({"a": true, "false": false, "b": true, "c": "no"}));
 }
+
+#[test]
+fn lines_of_nested_keys_and_list_items_are_recorded_on_request() {
+    let text = "# x\na:\n  b: 1\n  c: [d,\n    {e: 2}]\nf: 3\n";
+    let mut read = documents(text).with_lines();
+    read.next().unwrap().unwrap();
+    let lines: Vec<String> = read.lines().iter().map(|(path, line)| format!("{}:{line}", path.join("."))).collect();
+    assert_eq!(lines, ["a:2", "a.b:3", "a.c:4", "a.c.0:4", "a.c.1:5", "a.c.1.e:5", "f:6"]);
+    let mut read = documents(text);
+    read.next().unwrap().unwrap();
+    assert!(read.lines().is_empty());
+}

@@ -1,6 +1,6 @@
 //! Tests of server-side apply: tables of examples, and property tests.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod notation;
 mod properties;

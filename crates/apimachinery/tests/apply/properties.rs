@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn an_update_owns_the_fields_it_changes(before in fields(), after in fields()) {
+    fn update_owns_the_fields_it_changes(before in fields(), after in fields()) {
         let types = thing();
         let mut scenario = ApplyScenario::of(&types);
         scenario.update("old", &before);

@@ -146,7 +146,7 @@ impl<'a> ApplyScenario<'a> {
     /// Asserts the fields of the object without its identity and `managedFields`.
     #[track_caller]
     pub(crate) fn expect(&mut self, fields: &str) -> &mut Self {
-        let mut have = self.object.clone().expect("there is an object");
+        let mut have = self.object.clone().expect("the scenario has an object");
         let metadata = have.get_mut("metadata").unwrap().as_object_mut().unwrap();
         metadata.remove("uid");
         metadata.remove("managedFields");
@@ -162,7 +162,7 @@ impl<'a> ApplyScenario<'a> {
     }
 
     pub(crate) fn owners(&self) -> Vec<String> {
-        let object = self.object.as_ref().expect("there is an object");
+        let object = self.object.as_ref().expect("the scenario has an object");
         let entries = object.at(&["metadata", "managedFields"]).cloned().unwrap_or(value!([]));
         let lines = entries.as_array().unwrap().iter().map(|entry| {
             let owners = Owners::from_value(&Value::Array(vec![entry.clone()])).unwrap();

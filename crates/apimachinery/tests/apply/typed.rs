@@ -89,7 +89,7 @@ fn type_violations_match_upstream() {
 }
 
 #[test]
-fn a_stored_object_may_have_items_with_the_same_key() {
+fn stored_object_may_have_items_with_the_same_key() {
     let types = everything();
     let value = json(r#"{"tags": ["a", "a"], "items": [{"name": "x"}, {"name": "x"}]}"#);
     assert!(validate(types.schema(), &value, Duplicates::Allowed).is_ok());

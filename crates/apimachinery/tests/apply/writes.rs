@@ -30,7 +30,7 @@ fn error_message(result: Result<bool, Error>) -> String {
 }
 
 #[test]
-fn an_applier_owns_the_applied_fields() {
+fn applier_owns_the_applied_fields() {
     ApplyScenario::of(&thing())
         .apply("alice", r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
         .expect(r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
@@ -96,7 +96,7 @@ fn list_items_are_owned_separately() {
 }
 
 #[test]
-fn a_missing_key_field_has_its_default() {
+fn missing_key_field_has_its_default() {
     let types = thing();
     let mut scenario = ApplyScenario::of(&types);
     scenario.apply("alice", r#"{"spec": {"ports": [{"port": 80}]}}"#);
@@ -167,7 +167,7 @@ fn reapplying_changes_nothing_not_even_times() {
 }
 
 #[test]
-fn an_updater_owns_the_fields_it_changed_last() {
+fn updater_owns_the_fields_it_changed_last() {
     let types = thing();
     let mut scenario = ApplyScenario::of(&types);
     scenario.update("alice", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "image": "x"}}"#);
@@ -344,7 +344,7 @@ fn owners_are_sorted_appliers_first_then_by_time_and_name() {
 }
 
 #[test]
-fn the_oldest_updates_are_merged() {
+fn oldest_updates_are_merged() {
     let types = thing();
     let mut scenario = ApplyScenario::of(&types);
     scenario.apply("applier", r#"{"spec": {"image": "x"}}"#);
@@ -545,7 +545,7 @@ fn owners_in_another_version_keep_their_fields_by_conversion() {
     assert_eq!(error.to_string(), r#"Apply failed with 1 conflict: conflict with "alice": .spec.replicas"#);
 
     let moved = write("v2", "alice").apply(Some(&live), &thing("v2", r#"{"image": "x"}"#), false).unwrap().object;
-    assert_eq!(moved["spec"], value!({"image": "x"}), "what was applied in the old version goes in the new one");
+    assert_eq!(moved["spec"], value!({"image": "x"}), "fields applied in the old version are removed in the new one");
     assert_eq!(moved["metadata"]["managedFields"][0]["apiVersion"], value!("v2"));
     assert_eq!(moved["metadata"]["managedFields"].as_array().unwrap().len(), 1);
 
@@ -555,5 +555,5 @@ fn owners_in_another_version_keep_their_fields_by_conversion() {
     owners.as_array_mut().unwrap()[0].as_object_mut().unwrap().insert("apiVersion", "v0");
     let applied =
         write("v2", "bob").apply(Some(&removed_version), &thing("v2", r#"{"count": 2}"#), false).unwrap().object;
-    assert_eq!(Owners::of(&applied).unwrap().list().len(), 1, "an owner in a version that is gone is dropped");
+    assert_eq!(Owners::of(&applied).unwrap().list().len(), 1, "a manager with a removed version is dropped");
 }

@@ -162,7 +162,7 @@ const fn nullable(ty: &Type) -> bool {
             | Type::Duration
             | Type::Opaque(_)
             | Type::Schema(_)
-            | Type::Built(_)
+            | Type::PartialObject(_)
             | Type::Optional(_)
     )
 }

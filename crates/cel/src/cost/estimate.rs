@@ -130,7 +130,7 @@ impl Estimator<'_> {
             self.nodes[id.index()].origin = self.child(&of, field).map(ValueOrigin::Schema);
         }
         match self.checked.type_of(operand) {
-            Type::Map(..) | Type::Schema(_) | Type::Built(_) => cost.plus(Estimate::fixed(1)),
+            Type::Map(..) | Type::Schema(_) | Type::PartialObject(_) => cost.plus(Estimate::fixed(1)),
             _ => cost,
         }
     }

@@ -68,7 +68,7 @@ impl Compiler<'_> {
 
     fn add(&mut self, op: Op) -> OpId {
         self.ops.push(op);
-        OpId::try_from(self.ops.len() - 1).expect("the source is limited, so is the program")
+        OpId::try_from(self.ops.len() - 1).expect("the source length bounds the program")
     }
 
     fn property(&self, id: ExprId, field: &Str) -> Str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Call, Callee, Failure, Meter, Op, OpId, Program, Variables};
 use crate::cost::{LIST_BASE, MAP_BASE, STRUCT_BASE, call_cost};
 use crate::library::{Args, TABLE};
-use crate::value::{Built, Entries, Key, Val};
+use crate::value::{Entries, Key, PartialObject, Val};
 
 pub(super) type Result<T> = std::result::Result<T, Failure>;
 
@@ -89,7 +89,7 @@ impl<'a> Run<'_, 'a> {
         self.meter.read(field.len())?;
         match value {
             Val::Map(map) => map.field(field).transpose(),
-            Val::Built(built) => {
+            Val::PartialObject(built) => {
                 Ok(built.fields.iter().find(|(name, _)| **name == *field).map(|(_, value)| value.clone()))
             }
             Val::Optional(Some(inner)) => self.field(inner, field),
@@ -286,7 +286,7 @@ impl<'a> Run<'_, 'a> {
         }
         self.meter.charge(STRUCT_BASE)?;
         self.meter.allocate(made.len() * size_of::<(Arc<str>, Val<'_>)>())?;
-        Ok(Val::Built(Arc::new(Built { name: name.clone(), fields: made })))
+        Ok(Val::PartialObject(Arc::new(PartialObject { name: name.clone(), fields: made })))
     }
 }
 

@@ -156,7 +156,7 @@ fn text(value: &Val<'_>, meter: &Meter<'_>) -> Result<String> {
         Val::List(list) => list_text(list, meter)?,
         Val::Map(map) => map_text(map, meter)?,
         Val::Null | Val::Bool(_) | Val::Int(_) | Val::Type(_) => value.to_string(),
-        Val::Optional(_) | Val::Built(_) | Val::Opaque(_) => {
+        Val::Optional(_) | Val::PartialObject(_) | Val::Opaque(_) => {
             let given = value.type_of();
             return Err(wrong(&format!(
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {}",

@@ -346,7 +346,7 @@ fn lookup<'a>(container: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>> {
             usize::try_from(at).ok().and_then(|at| list.get(at)).transpose()
         }
         Val::Map(map) => map.get(key).or_else(|| map.otherwise()).transpose(),
-        Val::Built(built) => {
+        Val::PartialObject(built) => {
             let name = key.as_str().ok_or_else(Failure::no_overload)?;
             Ok(built.fields.iter().find(|(have, _)| **have == *name).map(|(_, value)| value.clone()))
         }

@@ -47,7 +47,7 @@ impl<'a> Val<'a> {
                 }
                 _ => false,
             },
-            (Self::Built(a), Self::Built(b)) => {
+            (Self::PartialObject(a), Self::PartialObject(b)) => {
                 meter.work(1)?;
                 if a.name != b.name || a.fields.len() != b.fields.len() {
                     return Ok(false);

@@ -7,7 +7,7 @@ use apimachinery::{Object, Schema, Str, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Built, Entries, Key, List, Map, Text, Val};
+use super::{Entries, Key, List, Map, PartialObject, Text, Val};
 use crate::eval::{Failure, Meter};
 use crate::library::time;
 use crate::schema::{StringKind, string_kind};
@@ -74,7 +74,7 @@ impl<'a> Val<'a> {
                 Value::Object(object)
             }
             Self::Optional(Some(inner)) => inner.write_json(meter)?,
-            Self::Built(built) => built_json(built, meter)?,
+            Self::PartialObject(built) => built_json(built, meter)?,
             Self::Double(_) | Self::Type(_) | Self::Opaque(_) => return Err(unsupported(self)),
         })
     }
@@ -107,10 +107,10 @@ impl<'a> Val<'a> {
             Self::Type(ty) => Val::Type(ty),
             Self::Optional(None) => Val::Optional(None),
             Self::Optional(Some(inner)) => Arc::unwrap_or_clone(inner).into_owned()?.some(),
-            Self::Built(built) => {
+            Self::PartialObject(built) => {
                 let fields = built.fields.iter().map(|(name, value)| Ok((name.clone(), value.clone().into_owned()?)));
                 let fields = fields.collect::<Result<_, Failure>>()?;
-                Val::Built(Arc::new(Built { name: built.name.clone(), fields }))
+                Val::PartialObject(Arc::new(PartialObject { name: built.name.clone(), fields }))
             }
             Self::Opaque(opaque) => Val::Opaque(opaque),
         })
@@ -129,10 +129,10 @@ fn string<'a>(text: &'a Str, schema: Schema<'a>) -> Result<Val<'a>, Failure> {
 }
 
 /// Converts an object under construction; each nested object must be named by its path.
-fn built_json(built: &Built<'_>, meter: &Meter<'_>) -> Result<Value, Failure> {
+fn built_json(built: &PartialObject<'_>, meter: &Meter<'_>) -> Result<Value, Failure> {
     let mut object = Object::with_capacity(built.fields.len());
     for (name, value) in &built.fields {
-        if let Val::Built(inner) = value
+        if let Val::PartialObject(inner) = value
             && &*built.name != "JSONPatch"
         {
             let expected = format!("{}.{name}", built.name);

@@ -29,7 +29,7 @@ impl fmt::Display for Val<'_> {
             Self::Type(ty) => out.write_str(ty.runtime_name()),
             Self::Optional(None) => out.write_str("optional.none()"),
             Self::Optional(Some(inner)) => write!(out, "optional.of({inner})"),
-            Self::Built(built) => {
+            Self::PartialObject(built) => {
                 write!(out, "{}{{", built.name)?;
                 for (at, (name, value)) in built.fields.iter().enumerate() {
                     write!(out, "{}{name}: {value}", if at > 0 { ", " } else { "" })?;

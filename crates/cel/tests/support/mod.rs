@@ -130,7 +130,7 @@ pub(crate) fn surroundings(name: &str) -> Surroundings {
         "crd" => crd(SCHEMA, OBJECT),
         // A CRD with the fields of the examples in the documentation.
         "documented" => crd(DOCUMENTED, DOCUMENTED_OBJECT),
-        other => panic!("no surroundings are called {other}"),
+        other => panic!("unknown environment {other}"),
     }
 }
 

@@ -19,7 +19,7 @@ impl Member {
             self.take_ready(ready, &mut effects);
         }
         self.offered.clear();
-        debug_assert!(self.next_is_after_matched(), "a leader goes back behind what a follower has acknowledged");
+        debug_assert!(self.next_is_after_matched(), "a leader decreases an acknowledged index");
         let status = self.status();
         let stands_as = |status: &super::Status| (status.term, status.leader, status.role);
         if self.seen.as_ref().map(stands_as) != Some(stands_as(&status)) {

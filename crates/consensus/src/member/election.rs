@@ -31,7 +31,7 @@ impl Draws {
     }
 
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).expect("less than the end")
+        usize::try_from(self.next() % end as u64).expect("the value is below the range's end")
     }
 }
 

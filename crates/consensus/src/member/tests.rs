@@ -143,7 +143,7 @@ impl Cluster {
         let leads = |(_, member): &(&u64, &Member)| member.status().role == Role::Leader;
         let live = self.members.iter().filter(|(id, _)| !self.cut.contains(id));
         let newest = live.filter(leads).max_by_key(|(_, member)| member.status().term);
-        newest.map(|(id, _)| *id).expect("somebody leads")
+        newest.map(|(id, _)| *id).expect("a member leads")
     }
 
     fn follower(&self) -> u64 {
@@ -185,7 +185,7 @@ fn sole_voter_sends_nothing_of_its_term_before_it_is_durable() {
     assert_eq!(member.status().role, Role::Leader);
     assert_eq!(sent, [], "a vote that may be lost");
     member.persisted(writes.pop().expect("a vote is written"));
-    let effects = member.effects().expect("there is something to send");
+    let effects = member.effects().expect("the member has effects");
     assert!(effects.send.iter().any(|(to, _)| *to == 2), "{effects:?}");
 }
 
@@ -198,7 +198,7 @@ fn follower_acknowledges_only_durable_entries_but_responds_to_heartbeats() {
     cluster.propose(leader, command(leader, 1, "put"));
     cluster.ticks(40);
     assert!(cluster.applied[&leader].is_empty(), "committed by one disk of three");
-    assert_eq!(cluster.leader(), leader, "slow disks cost no leadership");
+    assert_eq!(cluster.leader(), leader, "slow disks do not change the leader");
     cluster.stuck.clear();
     cluster.ticks(1);
     assert!((1..=3).all(|id| cluster.applied[&id] == ["put"]), "{:?}", cluster.applied);
@@ -230,7 +230,7 @@ fn read_requires_a_quorum_and_works_on_a_follower() {
     cluster.cut = vec![leader];
     cluster.members.get_mut(&leader).expect("known").read(3);
     cluster.run_until_stable();
-    assert_eq!(cluster.reads[&leader], [(1, 2)], "cut off, it cannot know that it still leads");
+    assert_eq!(cluster.reads[&leader], [(1, 2)], "a disconnected leader cannot confirm its leadership");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn leader_disconnected_from_one_member_stays_leader() {
     cluster.members.get_mut(&lost).expect("known").peer_disconnected(leader);
     cluster.ticks(30);
     let status = cluster.members[&lost].status();
-    assert_eq!((status.leader, status.term), (leader, term), "those that hear the leader do not vote");
+    assert_eq!((status.leader, status.term), (leader, term), "members with a leader do not vote");
 }
 
 #[test]
@@ -404,7 +404,9 @@ fn delayed_rejection_does_not_move_the_leader_before_acknowledged_entries() {
         rejection.set_msg_type(MessageType::MsgAppendResponse);
         (rejection.from, rejection.to, rejection.term) = (follower, id, term);
         (rejection.reject, rejection.index, rejection.reject_hint, rejection.log_term) = (true, index, hint, log_term);
-        leader.message(follower, Message::Raft(crate::message::RaftMessage(rejection))).expect("a peer may refuse");
+        leader
+            .message(follower, Message::Raft(crate::message::RaftMessage(rejection)))
+            .expect("a rejection from a peer is valid");
         let seen = leader.raft.raft.prs().get(follower).expect("known");
         (seen.matched, seen.next_idx)
     };
@@ -428,7 +430,7 @@ fn member_with_a_backlog_campaigns_after_applying_it() {
     let member = cluster.members.get_mut(&1).expect("known");
     member.campaign();
     (0..100).for_each(|_| member.tick());
-    assert_eq!(member.status().role, Role::Follower, "it would copy all that it has to apply");
+    assert_eq!(member.status().role, Role::Follower, "applying would copy all pending entries");
     cluster.run_until_stable();
     let status = cluster.members[&1].status();
     assert_eq!((status.role, cluster.applied[&1].len() as u64), (Role::Leader, count));

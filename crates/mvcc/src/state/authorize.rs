@@ -122,7 +122,7 @@ mod tests {
             let command = if let Some(caller) = caller { command.authorized(caller) } else { command };
             let before = state.revision();
             let result = execute(&mut state, command).map(drop);
-            assert!(result.is_ok() || state.revision() == before, "what is refused changes nothing");
+            assert!(result.is_ok() || state.revision() == before, "a rejected command changes nothing");
             result
         };
         assert_eq!(run(Some(user(&state, "alice"))), expect.map_err(Error::from), "{command:?}");

@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Returns the state with all compacted records removed.
-    pub(crate) fn forgotten(&self) -> Self {
+    pub(crate) fn compacted_state(&self) -> Self {
         let mut whole = self.clone();
         whole.prune(usize::MAX);
         whole

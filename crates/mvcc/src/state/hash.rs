@@ -21,7 +21,7 @@ impl State {
             return Err(Error::FutureRevision);
         }
         if self.is_forgetting() {
-            return self.forgotten().hash_kv(revision);
+            return self.compacted_state().hash_kv(revision);
         }
         let as_of = if revision <= 0 { self.revision } else { revision };
         let live: BTreeSet<(Revision, u32)> = self

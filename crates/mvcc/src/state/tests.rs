@@ -87,7 +87,7 @@ proptest! {
         prop_assert_eq!(eager.hash_kv(0), lazy.hash_kv(0));
         let bytes = |state: &State| {
             let mut bytes = Vec::new();
-            state.write_to(&mut bytes).expect("memory takes it");
+            state.write_to(&mut bytes).expect("writing to memory cannot fail");
             bytes
         };
         prop_assert_eq!(bytes(&eager), bytes(&lazy), "checkpoints are the same");
@@ -172,18 +172,18 @@ fn compaction_keeps_visible_records_and_removes_the_others() {
     assert_eq!(range(revision).map(|reply| reply.count), Ok(9));
     assert_eq!(range(revision - 1), Err(Error::Compacted { compact_revision: revision }));
     assert_eq!(range(revision + 1), Err(Error::FutureRevision));
-    assert!(state.events(&Span::all(), revision - 100).is_ok(), "the tail is still there");
+    assert!(state.events(&Span::all(), revision - 100).is_ok(), "the tail is retained");
     assert!(state.events(&Span::all(), 5).is_err());
     let mut bytes = Vec::new();
-    state.write_to(&mut bytes).expect("memory takes it");
+    state.write_to(&mut bytes).expect("writing to memory cannot fail");
     let mut again = State::read_from(&mut &bytes[..]).expect("just written");
     let last =
         again.events(&Span::all(), revision).map(|events| events.map(|event| event.record.is_tombstone()).collect());
-    assert_eq!(last, Ok(vec![true]), "what happened at the revision itself can be watched, after a restart too");
+    assert_eq!(last, Ok(vec![true]), "changes at the compact revision can be watched, also after a restart");
     assert!(again.apply(u64::MAX - 1, &Command::Put(put("k4", "new"))).result.is_ok());
     assert!(again.apply(u64::MAX, &Command::Compact { revision: revision + 1 }).result.is_ok());
     while again.prune(100) {}
-    assert_eq!((again.history.len(), again.heads.len()), (0, 9), "the next compaction forgets the deletion");
+    assert_eq!((again.history.len(), again.heads.len()), (0, 9), "the next compaction removes the deletion");
 }
 
 #[test]

@@ -58,7 +58,9 @@ impl Compressor {
         while self.0.total_in() - before < plain.len() as u64 || block.len() == block.capacity() {
             let done = usize::try_from(self.0.total_in() - before).expect("headers are short");
             block.reserve(128);
-            self.0.compress_vec(&plain[done..], &mut block, FlushCompress::Sync).expect("memory can be compressed");
+            self.0
+                .compress_vec(&plain[done..], &mut block, FlushCompress::Sync)
+                .expect("compressing memory cannot fail");
         }
         block
     }

@@ -41,7 +41,7 @@ fn one(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
 /// Validates kind and metadata of an embedded resource; the name is optional.
 fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
     let kind = path.field("kind");
-    match resource.str_at(&["kind"]).unwrap_or_default() {
+    match resource.text_at(&["kind"]) {
         // Schema validation reports a missing kind and checks apiVersion.
         "" => {}
         kind_name => {

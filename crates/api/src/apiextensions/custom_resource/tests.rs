@@ -77,12 +77,12 @@ fn crd_defines_a_kind() {
     assert_eq!(columns, ["Name", "Size"]);
     let object = widget(value!({"size": 3, "color": "red"}));
     assert_eq!(kind.versions[0].columns[1].cell(&object, NOW), value!(3));
-    assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
+    assert_eq!(kind.versions[1].columns[1].name, "Age", "a version without columns prints the age");
     assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
     let SubresourceAction::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
     assert_eq!(paths.desired, ["spec", "replicas"]);
     assert!(kind.subresource("v1", "status").is_some());
-    assert!(kind.subresource("v1beta1", "status").is_none(), "each version has its own");
+    assert!(kind.subresource("v1beta1", "status").is_none(), "each version has separate columns");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn rules_run_after_schema_validation_and_stop_at_the_cost_budget() {
     );
     let many: Vec<Value> = (0..2000).map(Value::Int).collect();
     let found = findings(&kind, &widget(value!({"list": many})), None);
-    assert_eq!(found.len(), 1, "no rule runs after the one that cost too much");
+    assert_eq!(found.len(), 1, "no rule is evaluated after the budget is exhausted");
     assert!(found[0].contains("no further validation rules will be run"), "{}", found[0]);
 }
 

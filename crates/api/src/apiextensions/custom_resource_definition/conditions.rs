@@ -208,7 +208,7 @@ fn violations(crd: &Value) -> String {
 }
 
 fn approved(crd: &Value) -> Option<Condition> {
-    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    let group = crd.text_at(&["spec", "group"]);
     if !is_protected(group) {
         return None;
     }

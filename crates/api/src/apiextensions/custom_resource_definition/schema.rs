@@ -65,7 +65,7 @@ pub(super) fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
 /// Returns the unsupported formats in the schemas of a CRD, sorted.
 pub(super) fn unknown_formats(crd: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    let versions = crd.list_at(&["spec", "versions"]);
     let mut open: Vec<&Value> =
         versions.iter().filter_map(|version| version.at(&["schema", "openAPIV3Schema"])).collect();
     while let Some(schema) = open.pop() {

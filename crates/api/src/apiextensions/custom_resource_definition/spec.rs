@@ -23,7 +23,7 @@ pub(super) struct HoistedSpec<'a> {
 
 impl<'a> HoistedSpec<'a> {
     pub(super) fn new(spec: &'a Value) -> Self {
-        let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+        let versions = spec.list_at(&["versions"]);
         let common = |key: &str| {
             let first = present(versions.first()?, key);
             versions.iter().all(|version| present(version, key) == first).then_some(first).flatten()
@@ -133,7 +133,7 @@ pub(super) fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool,
 
 /// Requires an approval annotation for CRDs in protected Kubernetes groups.
 pub(super) fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let group = object.str_at(&["spec", "group"]).unwrap_or_default();
+    let group = object.text_at(&["spec", "group"]);
     if !is_protected(group) {
         return;
     }
@@ -264,7 +264,7 @@ fn validate_versions(
     let mut seen: Vec<&str> = Vec::new();
     let mut unique = true;
     for version in all.items() {
-        let name = version.value().str_at(&["name"]).unwrap_or_default();
+        let name = version.value().text_at(&["name"]);
         stored += usize::from(version.get("storage").bool());
         unique &= !seen.contains(&name);
         seen.push(name);
@@ -321,7 +321,7 @@ fn validate_version(
 
 /// Whether a version of the CRD has exactly this schema, so that it was accepted before.
 fn has_schema(crd: &Value, schema: &Value) -> bool {
-    let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    let versions = crd.list_at(&["spec", "versions"]);
     versions.iter().any(|version| version.get("schema") == Some(schema))
 }
 

@@ -256,7 +256,7 @@ fn names_are_accepted_for_the_first_crd() {
         value!({"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "shortNames": ["wd"], "singular": "widget"})
     );
     first.as_object_mut().unwrap().insert("status", status);
-    assert_eq!(conditions(&first, [&first], Time::from_unix(1_800_000_000, 0)), None, "nothing is left to say");
+    assert_eq!(conditions(&first, [&first], Time::from_unix(1_800_000_000, 0)), None, "no condition changes");
 
     let mut second = crd();
     *at(&mut second, "metadata.name") = value!("gadgets.example.com");

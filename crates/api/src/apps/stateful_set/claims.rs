@@ -31,7 +31,7 @@ pub(super) fn validate(claim: &At<'_>, errors: &mut Errors) {
 pub(super) fn with_volumes(spec: &At<'_>) -> Value {
     let mut template = spec.get("template").value().clone();
     let claims = spec.get("volumeClaimTemplates");
-    let name = |of: &Value, path: &[&str]| of.str_at(path).unwrap_or_default().to_owned();
+    let name = |of: &Value, path: &[&str]| of.text_at(path).to_owned();
     let names: BTreeMap<_, _> = claims.list().iter().map(|claim| (name(claim, &["metadata", "name"]), ())).collect();
     let Some(fields) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     fields.remove("hostname");

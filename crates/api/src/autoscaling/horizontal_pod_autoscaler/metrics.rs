@@ -35,7 +35,7 @@ pub(super) fn validate(spec: &At<'_>, errors: &mut Errors) {
 
 /// Returns the table cell with current and target values.
 pub(super) fn cell(object: &Value, _now: Time) -> Value {
-    let list = |path: &[&str]| object.at(path).and_then(Value::as_array).unwrap_or_default();
+    let list = |path: &[&str]| object.list_at(path);
     let (specs, statuses) = (list(&["spec", "metrics"]), list(&["status", "currentMetrics"]));
     if specs.is_empty() {
         return "<none>".into();
@@ -170,14 +170,14 @@ fn validate_target(target: &At<'_>, errors: &mut Errors) {
 
 fn describe(spec: &Value, status: &Value) -> String {
     const UNKNOWN: &str = "<unknown>";
-    let ty = spec.str_at(&["type"]).unwrap_or_default();
+    let ty = spec.text_at(&["type"]);
     let Some((_, field)) = SOURCES.iter().find(|(name, _)| *name == ty) else { return "<unknown type>".to_owned() };
     let target = |what: &str| spec.at(&[field, "target", what]).filter(|found| !found.is_null());
     let current = |what: &str| status.at(&[field, "current", what]).filter(|found| !found.is_null());
     let text = |found: Option<&Value>| found.and_then(Value::as_str).unwrap_or(UNKNOWN).to_owned();
     match *field {
         "resource" | "containerResource" => {
-            let name = spec.str_at(&[field, "name"]).unwrap_or_default();
+            let name = spec.text_at(&[field, "name"]);
             if let Some(average) = target("averageValue") {
                 return format!("{name}: {}/{}", text(current("averageValue")), text(Some(average)));
             }

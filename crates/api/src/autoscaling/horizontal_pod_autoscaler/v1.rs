@@ -290,7 +290,7 @@ fn amount_is_required(source: &str, field: &str, part: MetricRole) -> bool {
 }
 
 fn printed_reference(reference: &Value) -> String {
-    let text = |field: &str| reference.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| reference.text_at(&[field]);
     let mut fields =
         vec![("kind".to_owned(), go::json(&text("kind").into())), ("name".to_owned(), go::json(&text("name").into()))];
     if !text("apiVersion").is_empty() {
@@ -359,7 +359,7 @@ fn braced(fields: &[(String, String)]) -> String {
     let mut out = String::from("{");
     for (at, (key, value)) in fields.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
-        write!(out, "{comma}\"{key}\":{value}").expect("a string takes what is written to it");
+        write!(out, "{comma}\"{key}\":{value}").expect("writing to a String cannot fail");
     }
     out.push('}');
     out

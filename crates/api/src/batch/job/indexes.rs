@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_common_index_is_found() {
+    fn first_common_index_is_found() {
         assert_eq!(first_common("0-2,5", "3-4,5-6", 10), Some(5));
         assert_eq!(first_common("0-2", "3-4", 10), None);
     }

@@ -213,7 +213,7 @@ fn allow_placement(old: &mut Value, new: &Value) {
 /// Copies the container resources from the new template to the old one.
 fn allow_resources(old: &mut Value, new: &Value) {
     for list in ["containers", "initContainers"] {
-        let from = new.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default();
+        let from = new.list_at(&["spec", list]);
         let to = old.get_mut("spec").and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut);
         let Some(to) = to.filter(|to| to.len() == from.len()) else { continue };
         for (to, from) in to.iter_mut().zip(from) {

@@ -48,7 +48,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Time) -> Result<(), BindError
     if pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).is_some_and(|gates| !gates.is_empty()) {
         return Err(BindError::Gated(name));
     }
-    let node = binding.str_at(&["target", "name"]).unwrap_or_default();
+    let node = binding.text_at(&["target", "name"]);
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("nodeName", node);
     }

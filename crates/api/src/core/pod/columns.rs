@@ -19,9 +19,9 @@ pub(super) fn all() -> Vec<Column> {
         }),
         age_column(),
         wide("IP", "The address of the pod.", |pod, _| or_none(address(pod))),
-        wide("Node", "The node of the pod.", |pod, _| or_none(text(pod, &["spec", "nodeName"]))),
+        wide("Node", "The node of the pod.", |pod, _| or_none(pod.text_at(&["spec", "nodeName"]))),
         wide("Nominated Node", "The node that is being made free for the pod.", |pod, _| {
-            or_none(text(pod, &["status", "nominatedNodeName"]))
+            or_none(pod.text_at(&["status", "nominatedNodeName"]))
         }),
         wide("Readiness Gates", "Conditions that hold, of those that must.", |pod, _| readiness_gates(pod)),
     ]
@@ -29,7 +29,7 @@ pub(super) fn all() -> Vec<Column> {
 
 /// Returns the first pod IP, or an empty string.
 pub(super) fn address(pod: &Value) -> &str {
-    pod.at(&["status", "podIPs"]).map_or("", |list| list[0].str_at(&["ip"]).unwrap_or_default())
+    pod.at(&["status", "podIPs"]).map_or("", |list| list[0].text_at(&["ip"]))
 }
 
 /// Table cells computed from the container statuses.
@@ -58,7 +58,7 @@ impl Summary {
             containers(pod, &mut all, &mut reason);
         }
         if pod.at(&["metadata", "deletionTimestamp"]).is_some() {
-            if text(pod, &["status", "reason"]) == "NodeLost" {
+            if pod.text_at(&["status", "reason"]) == "NodeLost" {
                 "Unknown".clone_into(&mut reason);
             } else if !Pod(pod).is_terminal() {
                 "Terminating".clone_into(&mut reason);
@@ -84,11 +84,11 @@ fn phase(pod: &Value) -> String {
     let gated = |condition: &Value| {
         condition.str_at(&["type"]) == Some("PodScheduled") && condition.str_at(&["reason"]) == Some("SchedulingGated")
     };
-    let reason = text(pod, &["status", "reason"]);
+    let reason = pod.text_at(&["status", "reason"]);
     if list(pod, "status", "conditions").iter().any(gated) {
         "SchedulingGated".to_owned()
     } else if reason.is_empty() {
-        text(pod, &["status", "phase"]).to_owned()
+        pod.text_at(&["status", "phase"]).to_owned()
     } else {
         reason.to_owned()
     }
@@ -146,7 +146,7 @@ fn containers(pod: &Value, all: &mut Count, reason: &mut String) {
 /// Returns the termination reason of a container.
 fn termination_reason(terminated: &Value) -> String {
     let number = |field: &str| terminated.get(field).and_then(Value::as_int).unwrap_or_default();
-    match terminated.str_at(&["reason"]).unwrap_or_default() {
+    match terminated.text_at(&["reason"]) {
         "" if number("signal") != 0 => format!("Signal:{}", number("signal")),
         "" => format!("ExitCode:{}", number("exitCode")),
         reason => reason.to_owned(),
@@ -159,7 +159,7 @@ fn readiness_gates(pod: &Value) -> Value {
         return "<none>".into();
     }
     let holds = |gate: &&Value| {
-        let kind = gate.str_at(&["conditionType"]).unwrap_or_default();
+        let kind = gate.text_at(&["conditionType"]);
         has_condition(pod, kind)
     };
     format!("{}/{}", gates.iter().filter(holds).count(), gates.len()).into()
@@ -174,11 +174,7 @@ fn state<'a>(status: &'a Value, state: &str) -> Option<&'a Value> {
 }
 
 fn list<'a>(pod: &'a Value, section: &str, field: &str) -> &'a [Value] {
-    pod.at(&[section, field]).and_then(Value::as_array).unwrap_or_default()
-}
-
-fn text<'a>(pod: &'a Value, path: &[&str]) -> &'a str {
-    pod.str_at(path).unwrap_or_default()
+    pod.list_at(&[section, field])
 }
 
 fn or_none(text: &str) -> Value {

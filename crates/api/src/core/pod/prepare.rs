@@ -143,7 +143,7 @@ fn app_armor(spec: &mut Value, annotations: &Value) {
     let of_pod = spec.at(&["securityContext", "appArmorProfile"]).cloned();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in items_mut(spec, field) {
-            let name = container.str_at(&["name"]).unwrap_or_default();
+            let name = container.text_at(&["name"]);
             let annotation = annotations.str_at(&[&format!("{}{name}", pod_spec::APP_ARMOR)]);
             let has_own = container.at(&["securityContext", "appArmorProfile"]).is_some_and(|it| !it.is_null());
             let Some(profile) = annotation.filter(|_| !has_own).and_then(pod_spec::app_armor_field) else { continue };

@@ -47,7 +47,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let (spec, old_spec) = (root.get("spec"), before.get("spec"));
     if Pod(old).qos_class() != Pod(object).pod_spec().qos_class() {
-        let qos_class = object.str_at(&["status", "qosClass"]).unwrap_or_default();
+        let qos_class = object.text_at(&["status", "qosClass"]);
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(apimachinery::field::Error::invalid(spec.path(), qos_class, detail));
     }
@@ -88,7 +88,7 @@ fn merge(target: &mut Value, new: &Value, field: &str) {
 
 /// Whether the node supports resize: it reports the resources of running containers.
 fn is_supported(pod: &Value) -> bool {
-    let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
+    let statuses = pod.list_at(&["status", "containerStatuses"]);
     let running = statuses.iter().find(|status| status.at(&["state", "running"]).is_some_and(|it| !it.is_null()));
     running.is_none_or(|status| status.get("resources").is_some_and(|it| !it.is_null()))
 }
@@ -127,7 +127,7 @@ fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
         }
         for (container, was) in now.items().zip(was.list()) {
             let name = container.get("name");
-            if name.str() != was.str_at(&["name"]).unwrap_or_default() {
+            if name.str() != was.text_at(&["name"]) {
                 errors.push(name.forbidden(format!("{field} may not be renamed or reordered on resize")));
             }
         }
@@ -169,7 +169,7 @@ fn containers(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Erro
                 errors.push(at.forbidden(detail));
             }
             let restarts = at.get("restartPolicy").str() == "Always";
-            let policies = container.get("resizePolicy").and_then(Value::as_array).unwrap_or_default();
+            let policies = container.list_at(&["resizePolicy"]);
             if changed && !restarts {
                 let restarting = policies.iter().filter(|it| it.str_at(&["restartPolicy"]) == Some("RestartContainer"));
                 let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";

@@ -46,12 +46,12 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
         status.insert("observedGeneration", observed);
     }
     let mut generations: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for condition in before.get("conditions").and_then(Value::as_array).unwrap_or_default().iter().rev() {
-        let kind = condition.str_at(&["type"]).unwrap_or_default();
+    for condition in before.list_at(&["conditions"]).iter().rev() {
+        let kind = condition.text_at(&["type"]);
         generations.entry(kind).or_default().push(generation(condition.get("observedGeneration")));
     }
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        let kind = condition.str_at(&["type"]).unwrap_or_default();
+        let kind = condition.text_at(&["type"]);
         let before = generations.get_mut(kind).and_then(Vec::pop).unwrap_or_default();
         if generation(condition.get("observedGeneration")) == 0 && before != 0 {
             condition.as_object_mut().map(|condition| condition.insert("observedGeneration", before));
@@ -129,7 +129,7 @@ fn conditions(conditions: &At<'_>, errors: &mut Errors) {
 }
 
 fn nominated(node: &At<'_>, old: &Value, errors: &mut Errors) {
-    let before = old.str_at(&["status", "nominatedNodeName"]).unwrap_or_default();
+    let before = old.text_at(&["status", "nominatedNodeName"]);
     if node.is_empty() || node.str() == before {
         return;
     }
@@ -153,10 +153,10 @@ fn transitions(now: &At<'_>, before: &At<'_>, pod: &Value, field: &str, errors: 
     let path = now.path();
     for (index, old) in before.list().iter().enumerate() {
         let Some(terminated) = old.at(&["state", "terminated"]).filter(|it| !it.is_null()) else { continue };
-        let name = old.str_at(&["name"]).unwrap_or_default();
+        let name = old.text_at(&["name"]);
         let is_back = |new: &&Value| {
             let terminated = new.at(&["state", "terminated"]).is_some_and(|it| !it.is_null());
-            new.str_at(&["name"]).unwrap_or_default() == name && !terminated
+            new.text_at(&["name"]) == name && !terminated
         };
         if !now.list().iter().any(|new| is_back(&new)) {
             continue;
@@ -173,7 +173,7 @@ fn transitions(now: &At<'_>, before: &At<'_>, pod: &Value, field: &str, errors: 
 }
 
 fn rules_of(container: &Value) -> &[Value] {
-    container.get("restartPolicyRules").and_then(Value::as_array).unwrap_or_default()
+    container.list_at(&["restartPolicyRules"])
 }
 
 /// Whether a container has a rule that restarts all containers.
@@ -188,7 +188,7 @@ fn may_restart(container: &Value, spec: &Value, code: i64) -> bool {
     let own = container.str_at(&["restartPolicy"]);
     if own.is_some() {
         for rule in rules_of(container) {
-            let codes = rule.at(&["exitCodes", "values"]).and_then(Value::as_array).unwrap_or_default();
+            let codes = rule.list_at(&["exitCodes", "values"]);
             let listed = codes.contains(&Value::Int(code));
             let matches = match rule.str_at(&["exitCodes", "operator"]) {
                 Some("In") => listed,
@@ -212,7 +212,7 @@ fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
     let known = spec.get("resourceClaims");
     for claim in status.get("resourceClaimStatuses").items() {
         let (name, of) = (claim.get("name"), claim.get("resourceClaimName"));
-        if !known.list().iter().any(|it| it.str_at(&["name"]).unwrap_or_default() == name.str()) {
+        if !known.list().iter().any(|it| it.text_at(&["name"]) == name.str()) {
             errors.push(invalid_text(&name, "must match the name of an entry in `spec.resourceClaims`"));
         }
         if !seen.insert(name.str().to_owned()) {
@@ -240,7 +240,7 @@ fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
 
 /// Validates changed addresses: at most one per IP family.
 fn addresses(list: &At<'_>, old: &At<'_>, errors: &mut Errors) {
-    let text = |item: &Value| item.str_at(&["ip"]).unwrap_or_default().to_owned();
+    let text = |item: &Value| item.text_at(&["ip"]).to_owned();
     for item in list.items() {
         if !old.list().iter().any(|it| text(it) == text(item.value())) {
             let ip = item.value().get("ip").unwrap_or(&Value::Null);
@@ -332,10 +332,10 @@ fn unknown(name: &str, container: &Value) -> Option<&'static str> {
         let is_requested = resources.at(&["requests", name]).is_some();
         return (!is_requested).then_some("must match one of the container's resource requests");
     }
-    let claims = resources.get("claims").and_then(Value::as_array).unwrap_or_default();
+    let claims = resources.list_at(&["claims"]);
     let named = |claim: &Value| match claim.str_at(&["request"]).filter(|request| !request.is_empty()) {
-        Some(request) => format!("claim:{}/{request}", claim.str_at(&["name"]).unwrap_or_default()),
-        None => format!("claim:{}", claim.str_at(&["name"]).unwrap_or_default()),
+        Some(request) => format!("claim:{}/{request}", claim.text_at(&["name"])),
+        None => format!("claim:{}", claim.text_at(&["name"])),
     };
     let is_requested = claims.iter().any(|claim| named(claim) == name);
     (!is_requested).then_some(

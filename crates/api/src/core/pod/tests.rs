@@ -157,7 +157,7 @@ fn unscheduled_pod_is_deleted_without_grace_period() {
 }
 
 #[test]
-fn a_negative_termination_grace_period_is_stored_as_one_second() {
+fn negative_termination_grace_period_is_stored_as_one_second() {
     let pod = pod(value!({"containers": [], "terminationGracePeriodSeconds": (-1)}));
     assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], value!(1));
 }

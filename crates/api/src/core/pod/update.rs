@@ -61,8 +61,8 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
     let (spec, old_spec) = (root.get("spec"), before.get("spec"));
     let now = spec.get("ephemeralContainers");
     for container in old_spec.get("ephemeralContainers").list() {
-        let name = container.str_at(&["name"]).unwrap_or_default();
-        match now.list().iter().rfind(|it| it.str_at(&["name"]).unwrap_or_default() == name) {
+        let name = container.text_at(&["name"]);
+        match now.list().iter().rfind(|it| it.text_at(&["name"]) == name) {
             None => {
                 let name = go::quote(name);
                 errors.push(now.forbidden(format!("existing ephemeral containers {name} may not be removed\n")));
@@ -148,7 +148,7 @@ fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 
 fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let but_seconds = |toleration: &Value| {
-        let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default().to_owned();
+        let text = |field: &str| toleration.text_at(&[field]).to_owned();
         ["key", "operator", "value", "effect"].map(text)
     };
     let remaining: BTreeSet<_> = now.list().iter().map(but_seconds).collect();
@@ -160,7 +160,7 @@ fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
 }
 
 fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
-    let had: BTreeSet<_> = old.list().iter().map(|gate| gate.str_at(&["name"]).unwrap_or_default()).collect();
+    let had: BTreeSet<_> = old.list().iter().map(|gate| gate.text_at(&["name"])).collect();
     for gate in now.items() {
         let name = gate.get("name");
         if !had.contains(name.str()) {
@@ -217,7 +217,7 @@ fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
 fn node_affinity(spec: &At<'_>, old: &Value, errors: &mut Errors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let Some(needed) = old.get(REQUIRED) else { return };
-    let before = needed.get("nodeSelectorTerms").and_then(Value::as_array).unwrap_or_default();
+    let before = needed.list_at(&["nodeSelectorTerms"]);
     let affinity = spec.get("affinity");
     let nodes = affinity.get("nodeAffinity");
     let selector = nodes.get(REQUIRED);

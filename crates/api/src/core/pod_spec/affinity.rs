@@ -59,8 +59,8 @@ pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
     let text = |key: &'_ Value| key.as_str().unwrap_or_default().to_owned();
     let indices: BTreeMap<_, _> = matching.list().iter().enumerate().map(|(index, key)| (text(key), index)).collect();
     let excluded: BTreeSet<_> = not_matching.list().iter().map(text).collect();
-    for expression in selector.value().get("matchExpressions").and_then(Value::as_array).unwrap_or_default() {
-        let key = expression.str_at(&["key"]).unwrap_or_default();
+    for expression in selector.value().list_at(&["matchExpressions"]) {
+        let key = expression.text_at(&["key"]);
         if !seen.insert(key)
             && let Some(index) = indices.get(key)
         {

@@ -142,7 +142,7 @@ pub(crate) fn only_for_pod(container: &At<'_>, errors: &mut Errors) {
 
 fn names_of<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     let containers = spec.get(field).and_then(Value::as_array).unwrap_or_default();
-    containers.iter().map(|container| container.str_at(&["name"]).unwrap_or_default())
+    containers.iter().map(|container| container.text_at(&["name"]))
 }
 
 /// Validates the fields that all kinds of containers have.

@@ -92,7 +92,7 @@ fn service_account(spec: &mut Object) {
 }
 
 fn container(container: &mut Value) {
-    let image = container.str_at(&["image"]).unwrap_or_default().to_owned();
+    let image = container.text_at(&["image"]).to_owned();
     let Some(object) = container.as_object_mut() else { return };
     absent(object, "imagePullPolicy", default_pull_policy(&image));
     absent(object, "terminationMessagePath", "/dev/termination-log");

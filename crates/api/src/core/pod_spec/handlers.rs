@@ -81,7 +81,7 @@ fn http_get(get: &At<'_>, errors: &mut Errors) {
     one_of(&get.get("scheme"), &["HTTP", "HTTPS"], errors);
     let headers = get.get("httpHeaders");
     for header in headers.list() {
-        let name = header.str_at(&["name"]).unwrap_or_default();
+        let name = header.text_at(&["name"]);
         let wrong = names::http_header_name(name).into_iter();
         errors.extend(wrong.map(|detail| Error::invalid(headers.path(), name, detail)));
     }

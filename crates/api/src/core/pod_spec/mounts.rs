@@ -124,6 +124,6 @@ fn propagation(mount: &At<'_>, mounts: &At<'_>, container: &At<'_>, errors: &mut
 }
 
 fn by_name(list: &At<'_>, path: &str) -> BTreeMap<String, String> {
-    let text = |item: &Value, field: &str| item.str_at(&[field]).unwrap_or_default().to_owned();
+    let text = |item: &Value, field: &str| item.text_at(&[field]).to_owned();
     list.list().iter().map(|item| (text(item, "name"), text(item, path))).collect()
 }

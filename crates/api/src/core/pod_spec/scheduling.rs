@@ -50,7 +50,7 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
 
 /// Validates topology spread constraints.
 pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
-    let text = |constraint: &Value, field: &str| constraint.str_at(&[field]).unwrap_or_default().to_owned();
+    let text = |constraint: &Value, field: &str| constraint.text_at(&[field]).to_owned();
     let pair = |it: &Value| (text(it, "topologyKey"), text(it, "whenUnsatisfiable"));
     let last: BTreeMap<_, _> = constraints.list().iter().enumerate().map(|(index, it)| (pair(it), index)).collect();
     for (index, constraint) in constraints.items().enumerate() {

@@ -31,7 +31,7 @@ pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut E
             errors.push(Error::duplicate(name.path(), name.str()));
         }
         if errors.len() == before {
-            known.insert(value.str_at(&["name"]).unwrap_or_default(), value);
+            known.insert(value.text_at(&["name"]), value);
         }
         let claim = volume.get("persistentVolumeClaim");
         let claim_name = claim.get("claimName");
@@ -47,7 +47,7 @@ pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut E
 fn claims_made(volumes: &At<'_>, owner: Owner<'_>) -> BTreeSet<String> {
     let pod = owner.name();
     let ephemeral = volumes.list().iter().filter(|volume| volume.get("ephemeral").is_some_and(|it| !it.is_null()));
-    let claims = ephemeral.map(|volume| format!("{pod}-{}", volume.str_at(&["name"]).unwrap_or_default()));
+    let claims = ephemeral.map(|volume| format!("{pod}-{}", volume.text_at(&["name"])));
     claims.filter(|_| !pod.is_empty()).collect()
 }
 

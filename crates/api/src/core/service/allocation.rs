@@ -145,8 +145,8 @@ pub fn keep_allocated(new: &mut Value, old: &Value) {
 /// Restores omitted node ports by port name, unless another port uses them now.
 fn keep_node_ports(new: &mut Value, old: &Value) {
     let given = node_ports(new);
-    let had = old.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
-    let name = |port: &Value| port.str_at(&["name"]).unwrap_or_default().to_owned();
+    let had = old.list_at(&["spec", "ports"]);
+    let name = |port: &Value| port.text_at(&["name"]).to_owned();
     let ports = new.get_mut("spec").and_then(|spec| spec.get_mut("ports")).and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten() {
         if port.get("nodePort").and_then(Value::as_int).unwrap_or_default() != 0 {
@@ -161,7 +161,7 @@ fn keep_node_ports(new: &mut Value, old: &Value) {
 }
 
 fn health_port(service: &Value) -> i64 {
-    service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or_default()
+    service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or_default()
 }
 
 /// An allocation in progress: its inputs, and the plan so far.
@@ -378,7 +378,7 @@ struct Port {
 
 impl Port {
     fn all(service: &Value) -> Vec<Self> {
-        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+        let ports = service.list_at(&["spec", "ports"]);
         let number = |port: &Value, field: &str| port.get(field).and_then(Value::as_int).unwrap_or_default();
         ports.iter().map(|port| Self { number: number(port, "port"), node: number(port, "nodePort") }).collect()
     }

@@ -45,10 +45,10 @@ fn external(service: &Value, _now: Time) -> Value {
 }
 
 fn ports(service: &Value, _now: Time) -> Value {
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    let ports = service.list_at(&["spec", "ports"]);
     let one = |port: &Value| {
         let number = |field: &str| port.get(field).and_then(Value::as_int).unwrap_or_default();
-        let protocol = port.str_at(&["protocol"]).unwrap_or_default();
+        let protocol = port.text_at(&["protocol"]);
         match (number("port"), number("nodePort")) {
             (port, 0) => format!("{port}/{protocol}"),
             (port, node) => format!("{port}:{node}/{protocol}"),

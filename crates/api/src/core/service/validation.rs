@@ -59,7 +59,7 @@ pub(super) fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
     validate_class(&spec, errors);
     let health = spec.get("healthCheckNodePort");
-    let before = old.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or_default();
+    let before = old.int_at(&["spec", "healthCheckNodePort"]).unwrap_or_default();
     if needs_health_check(new) && needs_health_check(old) && health.int() != before {
         errors.push(health.forbidden("field is immutable"));
     }
@@ -77,7 +77,7 @@ pub(super) fn validate_status(service: &Value, old: &Value, errors: &mut Errors)
         }
         return;
     }
-    let before = old.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array).unwrap_or_default();
+    let before = old.list_at(&["status", "loadBalancer", "ingress"]);
     let known: Vec<&str> = before.iter().filter_map(|ingress| ingress.str_at(&["ip"])).collect();
     for ingress in served.items() {
         let (ip, mode) = (ingress.get("ip"), ingress.get("ipMode"));

@@ -100,7 +100,7 @@ fn limits_include_the_overhead_only_if_they_are_set() {
 }
 
 #[test]
-fn a_resize_counts_with_the_maximum_of_desired_actual_and_allocated_requests() {
+fn resize_counts_with_the_maximum_of_desired_actual_and_allocated_requests() {
     let check = |text: &str, spec: &str, statuses: &str| {
         let pod = pod("requests", text);
         assert_eq!(cpu(&Pod(&pod).requests(Spec)), spec, "{text}");
@@ -124,7 +124,7 @@ fn a_resize_counts_with_the_maximum_of_desired_actual_and_allocated_requests() {
 }
 
 #[test]
-fn a_resize_counts_with_the_maximum_of_desired_and_actual_limits() {
+fn resize_counts_with_the_maximum_of_desired_and_actual_limits() {
     let check = |text: &str, spec: &str, statuses: &str| {
         let pod = pod("limits", text);
         assert_eq!(cpu(&Pod(&pod).limits(Spec)), spec, "{text}");
@@ -138,7 +138,7 @@ fn a_resize_counts_with_the_maximum_of_desired_and_actual_limits() {
 }
 
 #[test]
-fn a_resize_of_pod_level_requests_counts_with_the_maximum_of_desired_actual_and_allocated() {
+fn resize_of_pod_level_requests_counts_with_the_maximum_of_desired_actual_and_allocated() {
     let check = |text: &str, statuses: &str, status: &str| {
         let pod = pod("requests", text);
         assert_eq!(cpu(&Pod(&pod).requests(ContainerStatuses)), statuses, "{text}");

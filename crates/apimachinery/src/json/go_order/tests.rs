@@ -83,13 +83,13 @@ fn fields_are_written_in_go_order_at_every_level() {
 }
 
 #[test]
-fn an_object_that_is_not_built_in_is_sorted_at_every_level() {
+fn object_that_is_not_built_in_is_sorted_at_every_level() {
     let object = value!({"kind": "Other", "apiVersion": "example.com/v1", "spec": {"b": "<", "a": [{"y": 1, "x": 2}]}});
     check(&object, r#"{"apiVersion":"example.com/v1","kind":"Other","spec":{"a":[{"x":2,"y":1}],"b":"\u003c"}}"#);
 }
 
 #[test]
-fn an_embedded_object_is_written_by_its_own_kind() {
+fn embedded_object_is_written_by_its_own_kind() {
     let inner = value!({"apiVersion": "v1", "kind": "Widget", "metadata": {"uid": "u", "name": "n"}});
     check(
         &value!({"apiVersion": "v1", "kind": "Widget", "data": inner}),

@@ -200,7 +200,7 @@ fn malformed_patches_are_rejected() {
 }
 
 #[test]
-fn the_error_names_the_operation_and_its_path() {
+fn error_names_the_operation_and_its_path() {
     let error = apply("{a: 1}", "[{op: test, path: /a, value: 1}, {op: remove, path: /b/c}]").unwrap_err();
     assert_eq!(error.to_string(), r#"operation 1 (remove "/b/c") does not apply"#);
 }
@@ -270,7 +270,7 @@ fn any_operation() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_patch_applies_like_its_single_operations_up_to_the_first_failure(
+    fn patch_applies_like_its_single_operations_up_to_the_first_failure(
         current in any_value(), patch in prop::collection::vec(any_operation(), 0..6),
     ) {
         let mut expect = Ok(current.clone());

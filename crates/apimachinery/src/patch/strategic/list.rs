@@ -197,7 +197,7 @@ fn merge_objects(
         if let Some(&at) = places.get(key) {
             let path = spot.path.index(at);
             let (Value::Object(left), Value::Object(item)) = (merged[at].1.take(), item) else {
-                unreachable!("what has a merge key is an object")
+                unreachable!("items with a merge key are objects")
             };
             merged[at].1 = merge::objects(left, item, Spot { path: &path, ..spot }, onto)?.into();
         } else {

@@ -42,7 +42,7 @@ fn generate(schema: Schema<'_>, merge_key: Option<&str>, rng: &mut TestRng) -> V
 }
 
 fn items(list: Schema<'_>, key: &str, rng: &mut TestRng) -> Value {
-    let item = list.item().expect("what has a merge key is a list");
+    let item = list.item().expect("a field with a merge key is a list");
     let mut items: Vec<Value> = (0..rng.roll(5)).map(|_| generate(item, Some(key), rng)).collect();
     let mut seen = Vec::new();
     items.retain(|item| {
@@ -159,7 +159,7 @@ proptest! {
         }
         let got = containers(&merged);
         let actual: Vec<_> = got.iter().filter(|name| desired.contains(name)).cloned().collect();
-        prop_assert_eq!(actual, desired.clone(), "all that is wanted, in that order");
+        prop_assert_eq!(actual, desired.clone(), "the items have the desired order");
         for name in containers(&current) {
             let stays = desired.contains(&name) || !old.contains(&name);
             prop_assert_eq!(got.contains(&name), stays, "{} stays if wanted or somebody else's", name);

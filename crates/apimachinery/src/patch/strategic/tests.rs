@@ -112,7 +112,7 @@ fn added_values_contain_no_nulls() {
 }
 
 #[test]
-fn an_object_may_be_replaced_or_emptied() {
+fn object_may_be_replaced_or_emptied() {
     spec(
         r"
         {strategy: {type: a}} + {strategy: {$patch: replace, rolling: {maxSurge: 1}}}
@@ -136,7 +136,7 @@ fn an_object_may_be_replaced_or_emptied() {
 }
 
 #[test]
-fn a_directive_for_an_absent_object_adds_nothing() {
+fn directive_for_an_absent_object_adds_nothing() {
     spec(
         r"
         {} + {strategy: {$patch: delete}} = {}
@@ -382,7 +382,7 @@ fn items_are_deleted_by_their_key() {
 }
 
 #[test]
-fn a_merged_list_may_be_replaced() {
+fn merged_list_may_be_replaced() {
     spec(
         r"
         {containers: [{name: a}, {name: b}]} + {containers: [{$patch: replace}, {name: c}]}
@@ -509,9 +509,9 @@ fn items_without_their_merge_key_are_rejected() {
         {keyless: [{name: a}]} + {keyless: [{name: b}]}
             ! spec.keyless: cannot merge lists without merge key for struct
         {containers: [{name: a}]} + {containers: [{name: [x]}]}
-            ! spec.containers: cannot tell items apart by a []interface {}
+            ! spec.containers: cannot identify items by a []interface {}
         {containers: [{name: {}}]} + {containers: [{name: x}]}
-            ! spec.containers: cannot tell items apart by a map[string]interface {}
+            ! spec.containers: cannot identify items by a map[string]interface {}
         ",
     );
 }
@@ -574,7 +574,7 @@ fn malformed_directives_are_rejected() {
 }
 
 #[test]
-fn a_patch_that_contradicts_its_set_element_order_is_rejected() {
+fn patch_that_contradicts_its_set_element_order_is_rejected() {
     assert_rejected(
         r"
         {containers: [{name: a}]} + {$setElementOrder/containers: [{name: a}], containers: [{name: b}]}

@@ -140,7 +140,7 @@ proptest! {
             let mut twice = once.clone();
             prop_assert_eq!(conform(&mut twice, schema), Ok(vec![]));
             prop_assert_eq!(&twice, &once);
-            prop_assert_eq!(validate(&once, schema), vec![], "what conforms has the shapes of its type");
+            prop_assert_eq!(validate(&once, schema), vec![], "a conforming value has the shapes of its type");
         }
     }
 
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn a_schema_without_errors_converts_to_types(schema in openapi()) {
+    fn schema_without_errors_converts_to_types(schema in openapi()) {
         if super::check(&schema, &Path::ROOT).is_empty() {
             prop_assert!(Structural::new(&schema).is_ok());
         }

@@ -132,7 +132,7 @@ fn escape(out: &mut String, it: char) {
                 0x100..=0xffff => write!(out, "u{code:04X}"),
                 _ => write!(out, "U{code:08X}"),
             };
-            return written.expect("a string takes all that is written to it");
+            return written.expect("writing to a String cannot fail");
         }
     };
     out.push(short);

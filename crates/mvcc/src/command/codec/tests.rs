@@ -31,7 +31,7 @@ fn keys_and_values_are_slices_of_the_input() {
     let Ok(Command::Put(put)) = Command::decode(&bytes) else { panic!("it is a put") };
     let input = bytes.as_ptr_range();
     assert!(input.contains(&put.key.as_ptr()));
-    assert!(input.contains(&put.value.expect("there is a value").as_ptr()));
+    assert!(input.contains(&put.value.expect("the entry has a value").as_ptr()));
 }
 
 #[test]

@@ -13,9 +13,9 @@ struct File {
 
 /// Adds a warning per overlapping path, up to `max` warnings in `out`.
 pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
-    for volume in spec.get("volumes").and_then(Value::as_array).unwrap_or_default() {
-        let name = go::quote(text(volume, "name"));
-        let quoted = |source: &Value, field: &str| go::quote(text(source, field));
+    for volume in spec.list_at(&["volumes"]) {
+        let name = go::quote(volume.text_at(&["name"]));
+        let quoted = |source: &Value, field: &str| go::quote(source.text_at(&[field]));
         if let Some(source) = present(volume, "configMap") {
             let of = format!("ConfigMap {}", quoted(source, "name"));
             overlaps(&name, &of, &files(source, ""), max, out);
@@ -29,7 +29,7 @@ pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
         }
         if let Some(source) = present(volume, "projected") {
             let mut all = Vec::new();
-            for source in source.get("sources").and_then(Value::as_array).unwrap_or_default() {
+            for source in source.list_at(&["sources"]) {
                 match projected(source) {
                     Some(files) => all.extend(files),
                     None => out.push(format!("volume {name} (Projected) has no sources provided")),
@@ -42,7 +42,7 @@ pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
 
 /// Returns the files of a projected source, or `None` for an unknown source.
 fn projected(source: &Value) -> Option<Vec<File>> {
-    let named = |what: &str, holder: &Value| format!("{what} {}", go::quote(text(holder, "name")));
+    let named = |what: &str, holder: &Value| format!("{what} {}", go::quote(holder.text_at(&["name"])));
     if let Some(map) = present(source, "configMap").filter(|it| it.get("items").is_some()) {
         return Some(files(map, &named("ConfigMap", map)));
     }
@@ -54,7 +54,7 @@ fn projected(source: &Value) -> Option<Vec<File>> {
     }
     if let Some(token) = present(source, "serviceAccountToken") {
         let source = "ServiceAccountToken".to_owned();
-        return Some(vec![File { path: text(token, "path").to_owned(), source }]);
+        return Some(vec![File { path: token.text_at(&["path"]).to_owned(), source }]);
     }
     let any = ["configMap", "secret", "downwardAPI"].iter().any(|field| present(source, field).is_some());
     any.then(Vec::new)
@@ -94,22 +94,18 @@ fn in_the_way(before: &BTreeMap<&str, Vec<usize>>, path: &str, max: usize) -> Ve
 fn describe_file(path: &str, source: &str) -> String {
     let mut out = go::quote(path);
     if !source.is_empty() {
-        write!(out, " ({source})").expect("a string takes everything");
+        write!(out, " ({source})").expect("writing to a String cannot fail");
     }
     out
 }
 
 fn files(holder: &Value, source: &str) -> Vec<File> {
-    let items = holder.get("items").and_then(Value::as_array).unwrap_or_default().iter();
-    items.map(|item| File { path: text(item, "path").to_owned(), source: source.to_owned() }).collect()
+    let items = holder.list_at(&["items"]).iter();
+    items.map(|item| File { path: item.text_at(&["path"]).to_owned(), source: source.to_owned() }).collect()
 }
 
 fn present<'a>(holder: &'a Value, field: &str) -> Option<&'a Value> {
     holder.get(field).filter(|value| !value.is_null())
-}
-
-fn text<'a>(holder: &'a Value, field: &str) -> &'a str {
-    holder.str_at(&[field]).unwrap_or_default()
 }
 
 #[cfg(test)]

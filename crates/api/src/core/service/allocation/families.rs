@@ -16,10 +16,10 @@ pub(super) fn set_families(service: &mut Value, old: Option<&Value>, config: &Co
     if text(service, "type") == "ExternalName" || old.is_some_and(|old| keeps_families(service, old)) {
         return Ok(());
     }
-    let selects_nobody = text(service, "clusterIP") == HEADLESS && selector_is_empty(service);
+    let has_no_selector = text(service, "clusterIP") == HEADLESS && selector_is_empty(service);
     if text(service, "ipFamilyPolicy").is_empty() {
         let before = old.map(|old| text(old, "ipFamilyPolicy")).filter(|policy| !policy.is_empty());
-        let policy = before.unwrap_or(if selects_nobody { REQUIRE } else { SINGLE }).to_owned();
+        let policy = before.unwrap_or(if has_no_selector { REQUIRE } else { SINGLE }).to_owned();
         set(service, "ipFamilyPolicy", policy.into());
     }
     let mut errors = Errors::new();
@@ -31,7 +31,7 @@ pub(super) fn set_families(service: &mut Value, old: Option<&Value>, config: &Co
     }
     derive_families(service, config, &mut errors);
     check_errors(errors)?;
-    if selects_nobody {
+    if has_no_selector {
         // A headless service without selector gets no address, so it may list any families.
         if texts(service, "ipFamilies").is_empty() {
             add_family(service, default_family(config));
