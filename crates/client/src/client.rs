@@ -417,14 +417,14 @@ impl List {
     }
 
     fn read(mut response: Value, resource: &Resource) -> Result<Self, Error> {
-        let kind = response.str_at(&["kind"]).unwrap_or_default();
+        let kind = response.text_at(&["kind"]);
         let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
             return Err(ResponseError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
         };
-        let meta = |field| response.str_at(&["metadata", field]).unwrap_or_default().to_owned();
+        let meta = |field| response.text_at(&["metadata", field]).to_owned();
         let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));
-        let remaining = response.at(&["metadata", "remainingItemCount"]).and_then(Value::as_int);
-        let api_version = response.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
+        let remaining = response.int_at(&["metadata", "remainingItemCount"]);
+        let api_version = response.text_at(&["apiVersion"]).to_owned();
         let mut items = match response.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Uri;
 
-pub use kubeconfig::{Kubeconfig, KubeconfigError, Selected, Selection};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, NamedConfig, Selection};
 pub use plugin_policy::{PluginDenied, PluginPolicy, PluginPolicyError};
 pub use proxy::{ProxyVariableError, proxy_from_environment};
 pub use secret::Secret;

@@ -56,17 +56,17 @@ pub async fn discover(client: &Client) -> Result<ServerResources, Error> {
 
 impl ServerResources {
     fn read(&mut self, document: &Value) {
-        for group in list(document, "items") {
-            let name = group.str_at(&["metadata", "name"]).unwrap_or_default();
+        for group in document.list_at(&["items"]) {
+            let name = group.text_at(&["metadata", "name"]);
             let mut known = BTreeSet::new();
-            for version in list(group, "versions") {
-                let number = version.str_at(&["version"]).unwrap_or_default();
+            for version in group.list_at(&["versions"]) {
+                let number = version.text_at(&["version"]);
                 if version.str_at(&["freshness"]) == Some("Stale") {
                     self.stale.push(format!("{name}/{number}"));
                 }
-                for resource in list(version, "resources") {
-                    let plural = resource.str_at(&["resource"]).unwrap_or_default();
-                    let text = |keys: &[&str]| Str::from(resource.str_at(keys).unwrap_or_default());
+                for resource in version.list_at(&["resources"]) {
+                    let plural = resource.text_at(&["resource"]);
+                    let text = |keys: &[&str]| Str::from(resource.text_at(keys));
                     let namespaced = resource.str_at(&["scope"]) == Some("Namespaced");
                     self.served.push(ServedResource {
                         resource: Resource {
@@ -76,17 +76,13 @@ impl ServerResources {
                             kind: text(&["responseKind", "kind"]),
                             scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
                         },
-                        verbs: list(resource, "verbs").iter().filter_map(Value::as_str).map(Str::from).collect(),
+                        verbs: resource.list_at(&["verbs"]).iter().filter_map(Value::as_str).map(Str::from).collect(),
                         preferred: known.insert(plural),
                     });
                 }
             }
         }
     }
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 async fn collect(mut body: Body) -> Result<Vec<u8>, Error> {
@@ -109,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_version_with_a_kind_is_preferred() {
+    fn first_version_with_a_kind_is_preferred() {
         let resource = |plural: &str, kind: &str| {
             value!({"resource": plural, "scope": "Namespaced", "responseKind": {"kind": kind}, "verbs": ["list"],
                 "subresources": [{"subresource": "status"}]})

@@ -30,5 +30,5 @@ pub use object_ref::{Target, TargetError};
 pub use options::{
     DeleteOptions, FieldValidation, ListOptions, Patch, Propagation, VersionMatch, WatchOptions, WriteOptions,
 };
-pub use transport::{Body, Https, InProcess, Switched, Transport, TransportError, UpgradeResponse};
+pub use transport::{Body, Https, InProcess, Transport, TransportError, UpgradeResponse, UpgradedStream};
 pub use watch::{Event, Watch};

@@ -48,18 +48,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_burst_passes_immediately_and_the_rest_at_the_rate() {
+    async fn burst_passes_immediately_and_the_rest_at_the_rate() {
         let limit = Limit::new(10.0, 3).unwrap();
         let start = Instant::now();
         let waits: Vec<_> = (0..5).map(|_| limit.take(start).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
         let later = start + Duration::from_secs(60);
         let waits: Vec<_> = (0..4).map(|_| limit.take(later).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 100], "what was not used does not add up beyond the burst");
+        assert_eq!(waits, [0, 0, 0, 100], "unused tokens do not accumulate beyond the burst");
     }
 
     #[test]
-    fn a_rate_of_zero_means_no_limit() {
+    fn rate_of_zero_means_no_limit() {
         assert!(Limit::new(0.0, 10).is_none());
     }
 }

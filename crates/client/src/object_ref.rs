@@ -134,7 +134,7 @@ mod tests {
     const ROLES: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
 
     #[test]
-    fn a_target_has_the_documented_path() {
+    fn target_has_the_documented_path() {
         let check = |target: Target<'_>, path: &str| assert_eq!(target.path().unwrap(), path);
         check(Target::all(&PODS), "/api/v1/pods");
         check(Target::within(&PODS, "a"), "/api/v1/namespaces/a/pods");

@@ -50,13 +50,13 @@ pub type Switching<'a> = Pin<Box<dyn Future<Output = Result<UpgradeResponse, Tra
 /// The response to a request with an `Upgrade` header.
 pub enum UpgradeResponse {
     /// The server switched protocols. The connection belongs to the caller.
-    Switched { head: http::Response<()>, connection: Switched },
+    Switched { head: http::Response<()>, connection: UpgradedStream },
     /// The server responded without switching protocols.
     NotSwitched(http::Response<Body>),
 }
 
 /// A connection after a switch of protocols.
-pub type Switched = TokioIo<Upgraded>;
+pub type UpgradedStream = TokioIo<Upgraded>;
 
 /// Extension of requests with unbounded responses, such as watches.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use apimachinery::Value;
+use api::resources::preferred_version;
 use apimachinery::meta::Meta;
+use apimachinery::{GroupResource, Key, Resource, Value};
 use client::Client;
 use client::cache::{self, ClosedError, Reader, Snapshot, Source};
-use controller::{Cache, Configs, KindSnapshot, Objects, index_by, kinds};
+use controller::{Cache, KindSnapshot, Objects, index_by};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
@@ -16,8 +17,7 @@ use crate::metadata_caches::MetadataCaches;
 
 /// The caches of a process. Dropping this stops their watches.
 pub struct Caches {
-    readers: BTreeMap<String, Reader<Value>>,
-    configs: Configs,
+    readers: BTreeMap<GroupResource, Reader<Value>>,
     _watches: JoinSet<()>,
     client: Client,
     settings: cache::Settings,
@@ -26,44 +26,44 @@ pub struct Caches {
 
 /// A controller declares an unknown kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown kind {0:?}")]
-pub struct UnknownKind(pub String);
+#[error("{0} is not a built-in kind")]
+pub struct UnknownKind(pub GroupResource);
 
 impl Caches {
     /// Starts one watch for each distinct kind.
-    pub fn start<'a>(
+    pub fn start(
         client: &Client,
         settings: &cache::Settings,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Arc<Self>, UnknownKind> {
-        Self::configured(client, settings, names, Configs::default())
-    }
-
-    /// Like [`Caches::start`], with the controllers' configurations.
-    pub fn configured<'a>(
-        client: &Client,
-        settings: &cache::Settings,
-        names: impl IntoIterator<Item = &'a str>,
-        configs: Configs,
+        kinds: impl IntoIterator<Item = GroupResource>,
     ) -> Result<Arc<Self>, UnknownKind> {
         let mut readers = BTreeMap::new();
         let mut watches = JoinSet::new();
-        for name in names {
-            if readers.contains_key(name) {
+        for kind in kinds {
+            if readers.contains_key(&kind) {
                 continue;
             }
-            let resource = kinds::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))?;
+            let resource = preferred_version(kind).ok_or(UnknownKind(kind))?;
             let source = Source::all(client.clone(), resource.clone());
             let (reflector, reader) = cache::new_shared(source, settings.clone(), index_by());
             watches.spawn(reflector.run().in_current_span());
-            readers.insert(name.to_owned(), reader);
+            readers.insert(kind, reader);
         }
         let (client, settings) = (client.clone(), settings.clone());
-        Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, metadata_caches: OnceLock::new() }))
+        Ok(Arc::new(Self { readers, _watches: watches, client, settings, metadata_caches: OnceLock::new() }))
     }
 
-    pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
-        self.readers.get(kind)
+    pub fn reader(&self, kind: GroupResource) -> Option<&Reader<Value>> {
+        self.readers.get(&kind)
+    }
+
+    /// Returns a cached object.
+    pub fn get(&self, kind: GroupResource, key: &Key) -> Option<Value> {
+        self.reader(kind)?.get(key).map(|entry| entry.value.clone())
+    }
+
+    /// Returns the reader of a resource in any version.
+    pub(crate) fn reader_of(&self, resource: &Resource) -> Option<&Reader<Value>> {
+        self.readers.iter().find_map(|(kind, reader)| resource.is(*kind).then_some(reader))
     }
 
     /// Returns the metadata of objects of every kind. The watches start at the first call, because not every process
@@ -82,9 +82,9 @@ impl Caches {
     }
 
     /// Waits until the caches of these kinds are complete.
-    pub async fn synced(&self, kinds: &[&str]) -> Result<(), ClosedError> {
+    pub async fn synced(&self, kinds: &[GroupResource]) -> Result<(), ClosedError> {
         for kind in kinds {
-            if let Some(reader) = self.reader(kind) {
+            if let Some(reader) = self.reader(*kind) {
                 reader.synced().await?;
             }
         }
@@ -95,13 +95,13 @@ impl Caches {
     /// stopped: the process is then about to exit.
     pub(crate) async fn seen(&self, effect: &Effect) {
         match effect {
-            Effect::Written { kind, revision } => {
-                if let Some(reader) = self.reader(kind) {
+            Effect::Written { resource, revision } => {
+                if let Some(reader) = self.reader_of(resource) {
                     let _ = reader.reached(*revision).await;
                 }
             }
-            Effect::Deleted { kind, key, uid } => {
-                let Some(mut reader) = self.reader(kind).cloned() else { return };
+            Effect::Deleted { resource, key, uid } => {
+                let Some(mut reader) = self.reader_of(resource).cloned() else { return };
                 let is_there = |objects: &Objects| {
                     objects.get(key).map(Meta::of).is_some_and(|meta| !meta.is_deleting() && meta.uid() == uid)
                 };
@@ -111,24 +111,19 @@ impl Caches {
     }
 
     /// Returns the kinds whose caches are not complete yet.
-    pub fn unsynced(&self) -> Vec<&str> {
+    pub fn unsynced(&self) -> Vec<GroupResource> {
         let unsynced = self.readers.iter().filter(|(_, reader)| !reader.progress().synced);
-        unsynced.map(|(kind, _)| kind.as_str()).collect()
-    }
-
-    pub const fn configs(&self) -> &Configs {
-        &self.configs
+        unsynced.map(|(kind, _)| *kind).collect()
     }
 
     /// Returns a controller's view of these kinds.
-    pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
-        let view = Cache::new(kinds, |kind| match self.reader(kind) {
+    pub fn view(&self, kinds: &[GroupResource]) -> Cache<'_> {
+        Cache::new(kinds, |kind| match self.reader(kind) {
             Some(reader) => {
                 let Snapshot { objects, revision } = reader.snapshot();
                 KindSnapshot { objects, revision }
             }
             None => KindSnapshot { objects: Objects::new(index_by()), revision: 0 },
-        });
-        view.configured(self.configs.clone())
+        })
     }
 }

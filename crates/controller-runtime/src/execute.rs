@@ -1,33 +1,70 @@
-//! Execution of one action, and its effect on the caches.
+//! Execution of one action, after its side effect if it needs one, and its effect on the caches.
 
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Str, Value};
-use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
+use client::{DeleteOptions, Error, Propagation, Target, WriteOptions};
 use component_base::events::Recorder;
-use controller::{Action, EventOnResult, EventType, Patch, Preconditions};
+use controller::{Action, AfterEffect, EventOnResult, EventType, Patch, Perform, Preconditions, SideEffect};
 
+use crate::driver::Driver;
 use crate::effect::Effect;
 
-/// Executes one action. `manager` is the field manager of its writes.
-pub(crate) async fn execute(
-    client: &Client,
-    events: &Recorder,
-    manager: &str,
-    action: &Action,
-) -> Result<Option<Effect>, Error> {
-    let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
+/// An action failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server rejected the request or did not respond.
+    #[error(transparent)]
+    Request(#[from] Error),
+    /// The side effect before the action failed.
+    #[error("{side_effect} failed: {message}")]
+    SideEffect {
+        /// A description of the side effect.
+        side_effect: String,
+        message: String,
+    },
+}
+
+impl Failure {
+    /// Returns the client's error, if a request was sent.
+    pub(crate) const fn client_error(&self) -> Option<&Error> {
+        match self {
+            Self::Request(error) => Some(error),
+            Self::SideEffect { .. } => None,
+        }
+    }
+}
+
+/// Performs a side effect, then executes its action. The side effect runs on a blocking thread, because it reads files
+/// and computes.
+pub(crate) async fn execute_after<E: SideEffect>(
+    driver: &Driver,
+    perform: &Perform<E>,
+    after: &AfterEffect<E>,
+) -> Result<Option<Effect>, Failure> {
+    let (perform, effect) = (Perform::clone(perform), after.effect.clone());
+    let performed = tokio::task::spawn_blocking(move || perform(&effect)).await;
+    let result = performed
+        .unwrap_or_else(|error| Err(error.to_string()))
+        .map_err(|message| Failure::SideEffect { side_effect: after.effect.to_string(), message })?;
+    execute(driver, &after.action_with(result)).await
+}
+
+/// Executes one action.
+pub(crate) async fn execute(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
+    let Driver { client, events, manager, .. } = driver;
+    let options = WriteOptions { field_manager: manager.clone(), ..WriteOptions::default() };
     match action {
         Action::Create { resource, object, result_event } => {
             let target = Target::within(resource, Meta::of(object).namespace());
             let created = client.create(&target, object, &options).await;
             record_event(events, result_event.as_deref(), &created);
-            created.map(|created| Some(written(resource, &created)))
+            Ok(Some(written(resource, &created?)))
         }
         Action::Update { resource, object, result_event } => {
             let target = Target::object(resource, &Key::of(object));
             let updated = client.update(&target, object, &options).await;
             record_event(events, result_event.as_deref(), &updated);
-            updated.map(|updated| Some(written(resource, &updated)))
+            Ok(Some(written(resource, &updated?)))
         }
         Action::UpdateStatus { resource, object } => {
             let target = Target::object(resource, &Key::of(object)).subresource("status");
@@ -47,7 +84,8 @@ pub(crate) async fn execute(
         }
         Action::Post { resource, key, subresource, body } => {
             let target = Target::object(resource, key).subresource(*subresource);
-            client.create(&target, body, &options).await.map(|_| None)
+            client.create(&target, body, &options).await?;
+            Ok(None)
         }
         Action::Delete { resource, key, only_if, result_event, .. } => {
             let deleted = client.delete(&Target::object(resource, key), &delete_options(action)).await;
@@ -58,19 +96,18 @@ pub(crate) async fn execute(
             record_event(events, result_event.as_deref(), &deleted);
             deleted?;
             let uid = only_if.uid.clone().unwrap_or_default();
-            Ok(Some(Effect::Deleted { kind: resource.to_string(), key: key.clone(), uid }))
+            Ok(Some(Effect::Deleted { resource: resource.clone(), key: key.clone(), uid }))
         }
         Action::DeleteAll { resource, namespace } => {
             let target = Target::within(resource, namespace.clone());
             let all = client::ListOptions::default();
-            client.delete_collection(&target, &all, &DeleteOptions::default()).await.map(|_| None)
+            client.delete_collection(&target, &all, &DeleteOptions::default()).await?;
+            Ok(None)
         }
         Action::UpdateSubresource { resource, subresource, object } => {
             let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
             Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
         }
-        // The caller handles side effects.
-        Action::WithSideEffect { .. } => Ok(None),
         Action::Event { regarding, kind, reason, message } => {
             events.record(regarding, *kind, reason, message);
             Ok(None)
@@ -97,7 +134,7 @@ fn record_event(events: &Recorder, result_event: Option<&EventOnResult>, outcome
 
 fn written(resource: &Resource, response: &Value) -> Effect {
     let revision = Meta::of(response).resource_version().parse().unwrap_or(0);
-    Effect::Written { kind: resource.to_string(), revision }
+    Effect::Written { resource: resource.clone(), revision }
 }
 
 /// Adds the preconditions to the patch: the server rejects a patch with another uid or resourceVersion.

@@ -7,13 +7,15 @@ use std::time::Duration;
 use apimachinery::Key;
 use client::cache::{ChangeQueue, ChangedKeys};
 use component_base::clock;
+use controller::no_side_effects;
 use controller::object_graph::{Answers, GlobalController, Query, QueryResponse, Step};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use crate::driver::Driver;
 use crate::metadata_caches::MetadataCaches;
 use crate::queue::Outcome;
-use crate::run::{Driver, Limits, Loop, Memory, NOTICES_MAX, ReconcileResult, execute_plan};
+use crate::run::{Limits, Loop, Memory, NOTICES_MAX, ReconcileResult, execute_plan};
 
 /// Maximum rounds of queries about one key before it is retried later.
 const ROUNDS_MAX: usize = 8;
@@ -85,7 +87,7 @@ async fn reconcile_key<S: GlobalController>(
         if let Some(reason) = &plan.waiting {
             tracing::debug!(reason, "waiting");
         }
-        let (effects, failure) = execute_plan(&driver, &limits, &plan).await;
+        let (effects, failure) = execute_plan(&driver, &limits, &no_side_effects(), &plan).await;
         // A failed query or missing metadata may succeed later without a change that triggers the key.
         let unsure = responses.values().any(|response| matches!(response, QueryResponse::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());

@@ -15,6 +15,7 @@
 //!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 
 pub mod caches;
+mod driver;
 mod effect;
 mod execute;
 mod global;
@@ -22,10 +23,10 @@ mod metadata_caches;
 pub mod queue;
 mod registration;
 mod run;
-mod side_effects;
 
 pub use caches::Caches;
+pub use driver::Driver;
 pub use global::run_global;
 pub use metadata_caches::MetadataCaches;
 pub use registration::Member;
-pub use run::{Driver, run};
+pub use run::run;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use api::resources::{EVENTS, EVENTS_K8S_IO};
 use apimachinery::collection::Collection;
 use apimachinery::{Key, Resource, Value};
 use client::cache::{self, ChangeQueue, Reader, Source};
@@ -178,10 +179,7 @@ impl MetadataCaches {
 
     /// Waits until the caches contain a written object.
     pub(crate) async fn seen(&self, effect: &Effect) {
-        let kind = match effect {
-            Effect::Written { kind, .. } | Effect::Deleted { kind, .. } => kind,
-        };
-        let Some(mut reader) = self.reader(kind) else { return };
+        let Some(mut reader) = self.reader(effect.resource()) else { return };
         match effect {
             Effect::Written { revision, .. } => drop(reader.reached(*revision).await),
             Effect::Deleted { key, uid, .. } => {
@@ -192,9 +190,9 @@ impl MetadataCaches {
         }
     }
 
-    fn reader(&self, kind: &str) -> Option<Reader<Item>> {
+    fn reader(&self, resource: &Resource) -> Option<Reader<Item>> {
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
-        let followed = state.followed.iter().find(|followed| followed.resource.to_string() == kind)?;
+        let followed = state.followed.iter().find(|followed| followed.resource.is_version_of(resource))?;
         Some(followed.reader.clone())
     }
 
@@ -255,5 +253,5 @@ fn notify(reader: &Reader<Item>, subscriber: &Subscriber) {
 /// Whether a kind is watched. Events expire and own no objects.
 fn is_followed(kind: &Kind) -> bool {
     let can = ["list", "watch", "delete"].iter().all(|verb| kind.can(verb));
-    can && !(kind.resource.plural == "events" && matches!(kind.resource.group.as_str(), "" | "events.k8s.io"))
+    can && ![EVENTS, EVENTS_K8S_IO].iter().any(|events| kind.resource.is(*events))
 }

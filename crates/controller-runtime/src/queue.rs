@@ -189,7 +189,7 @@ mod tests {
         queue.done(&key("a"), Outcome::Done(None), Duration::ZERO, now, 0.0);
         assert_eq!(queue.take(now), Some(key("a")));
         queue.done(&key("a"), Outcome::Done(None), Duration::ZERO, now, 0.0);
-        assert!(queue.is_empty(), "a key that is done costs nothing");
+        assert!(queue.is_empty(), "a finished key is not reconciled");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         queue.add(key("a"));
         queue.take(now);
         queue.done(&key("a"), Outcome::Failed, Duration::ZERO, now, 0.0);
-        assert_eq!(queue.next_wake(), Some(now + SECOND), "a success makes good");
+        assert_eq!(queue.next_wake(), Some(now + SECOND), "a success resets the back-off");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         queue.done(&key("a"), Outcome::Failed, Duration::ZERO, now, 0.0);
         queue.add(key("a"));
         assert_eq!(queue.take(now), Some(key("a")));
-        assert_eq!(queue.next_wake(), None, "looking makes the appointment moot");
+        assert_eq!(queue.next_wake(), None, "reconciling cancels the scheduled wake-up");
     }
 
     #[test]

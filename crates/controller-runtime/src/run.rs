@@ -6,23 +6,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::{Key, Value, value};
+use apimachinery::{GroupResource, Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{ChangeQueue, ChangedKeys};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
 use component_base::clock;
-use component_base::events::Recorder;
 use component_base::spans;
-use controller::{Action, Answers, Controller, Plan, Rejection, ServerQuery, decide};
+use controller::{Action, Answers, Controller, Perform, Plan, Rejection, ServerQuery, Setup, SideEffect, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::caches::Caches;
+use crate::driver::Driver;
 use crate::effect::Effect;
+use crate::execute::{execute, execute_after};
 use crate::queue::{Outcome, Queue};
-use crate::side_effects::execute_action;
 
 /// Maximum changed keys that are remembered. If there are more, all keys are processed.
 pub(crate) const NOTICES_MAX: usize = 100_000;
@@ -38,16 +38,6 @@ const ACTIONS_MAX: usize = 64;
 const KEYS_PER_WORKER: usize = 8;
 /// Upstream's back-off after a failure.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_secs(1000) };
-
-/// The shared state of all controllers of a process.
-pub struct Driver {
-    /// The client for writes.
-    pub client: Client,
-    pub caches: Arc<Caches>,
-    pub events: Recorder,
-    /// The field manager of writes.
-    pub manager: String,
-}
 
 /// Throttling of a key: REST times the duration of its decision, so that it uses at most 5 % of a CPU. Decisions
 /// shorter than REST_FROM are not throttled. REST_MAX limits the delay.
@@ -92,17 +82,19 @@ impl Limits {
 
 /// Runs a controller with `workers` concurrent decisions, forever. Drop the future to stop it, between two actions or
 /// during one.
-pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
+pub async fn run<C: Controller>(driver: Arc<Driver>, setup: Arc<Setup<C>>, workers: usize) {
     let notices = ChangeQueue::new(NOTICES_MAX);
     if driver.caches.synced(C::READS).await.is_err() {
         return;
     }
     for kind in C::READS {
-        subscribe::<C>(&driver.caches, kind, &notices);
+        subscribe::<C>(&driver.caches, *kind, &notices);
     }
     let mut work = Loop::new(C::NAME, workers);
     loop {
-        work.start_ready(|key, memory, limits| reconcile_key::<C>(Arc::clone(&driver), limits, key, memory));
+        work.start_ready(|key, memory, limits| {
+            reconcile_key::<C>(Arc::clone(&driver), Arc::clone(&setup), limits, key, memory)
+        });
         match work.turn(&notices).await {
             Some(ChangedKeys::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
             Some(ChangedKeys::All) => {
@@ -207,7 +199,7 @@ fn rest(took: Duration) -> Duration {
 
 /// Adds the keys that each change of a kind affects to `notices`. A panic of the controller's code does not stop the
 /// watch.
-fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &ChangeQueue) {
+fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: GroupResource, notices: &ChangeQueue) {
     let Some(reader) = caches.reader(kind) else { return };
     let caches = Arc::downgrade(caches);
     reader.subscribe(notices, move |change, keys| {
@@ -222,7 +214,7 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
             let before = keys.len();
             if catch_unwind(AssertUnwindSafe(|| C::affected_keys(&view, kind, object, keys))).is_err() {
                 keys.truncate(before);
-                tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked on a change");
+                tracing::error!(controller = C::NAME, %kind, key = %change.key, "the controller panicked on a change");
             }
         }
     });
@@ -231,6 +223,7 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
 /// Processes one key after the caches contain its earlier writes, and executes the plan.
 async fn reconcile_key<C: Controller>(
     driver: Arc<Driver>,
+    setup: Arc<Setup<C>>,
     limits: Arc<Limits>,
     key: Key,
     memory: Memory,
@@ -249,7 +242,7 @@ async fn reconcile_key<C: Controller>(
             .with_rejection(rejection.clone())
             .reminded(remember.clone())
             .with_responses(responses);
-        decide::<C>(&view, &key, clock::now())
+        decide::<C>(&view, &setup.config, &key, clock::now())
     }));
     drop(worker);
     let Ok(plan) = decided else {
@@ -263,11 +256,11 @@ async fn reconcile_key<C: Controller>(
         };
     };
     // A plan with work is not throttled. Only repeated decisions without work are.
-    let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { started.elapsed() };
+    let took = if plan.steps().any(|(action, _)| is_work(action)) { Duration::ZERO } else { started.elapsed() };
     if let Some(reason) = &plan.waiting {
         tracing::debug!(reason, "waiting");
     }
-    let (effects, failure) = execute_plan(&driver, &limits, &plan).await;
+    let (effects, failure) = execute_plan(&driver, &limits, &setup.perform, &plan).await;
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
@@ -304,7 +297,7 @@ async fn send_queries<C: Controller>(driver: &Driver, key: &Key, remember: Optio
 
 /// Waits up to [`LATE_MAX`] for the kind's cache to reach the revision, and returns whether it did.
 async fn has_caught_up(caches: &Caches, query: &ServerQuery, revision: u64) -> bool {
-    let Some(reader) = caches.reader(&query.resource.to_string()) else { return false };
+    let Some(reader) = caches.reader_of(&query.resource) else { return false };
     tokio::time::timeout(LATE_MAX, reader.reached(revision)).await.is_ok_and(|reached| reached.is_ok())
 }
 
@@ -323,31 +316,32 @@ async fn fetch(client: &Client, query: &ServerQuery) -> Result<Value, Error> {
 /// remaining actions on the same resource are skipped; others, such as the status update, still run. After a transport
 /// error the plan is aborted. Returns the effects, and `Some` if an action failed, with the rejection if the server
 /// reported one.
-pub(crate) async fn execute_plan(
+pub(crate) async fn execute_plan<E: SideEffect>(
     driver: &Arc<Driver>,
     limits: &Arc<Limits>,
-    plan: &Plan,
+    perform: &Perform<E>,
+    plan: &Plan<E>,
 ) -> (Vec<Effect>, Option<Option<Rejection>>) {
     let mut effects = Vec::new();
     let mut failure: Option<Option<Rejection>> = None;
     let mut rejected_writes: BTreeSet<String> = BTreeSet::new();
     let mut silent = false;
-    let mut actions = plan.actions.iter();
+    let mut steps = plan.steps();
     let mut under_way = JoinSet::new();
     let mut at_once_max = 1;
     loop {
         while !silent && under_way.len() < at_once_max {
-            let Some(action) = actions
-                .by_ref()
-                .find(|action| rejected_writes.is_empty() || !rejected_writes.contains(&action.writes()))
-            else {
-                break;
-            };
-            tracing::debug!(%action, "executing an action");
-            let (driver, limits, action) = (Arc::clone(driver), Arc::clone(limits), action.clone());
+            let is_open = |action: &Action| rejected_writes.is_empty() || !rejected_writes.contains(&action.writes());
+            let Some((action, after)) = steps.by_ref().find(|(action, _)| is_open(action)) else { break };
+            tracing::debug!(%action, side_effect = after.map(|it| tracing::field::display(&it.effect)), "executing an action");
+            let (driver, limits, perform) = (Arc::clone(driver), Arc::clone(limits), Perform::clone(perform));
+            let (action, after) = (action.clone(), after.cloned());
             let task = async move {
                 let _request = limits.requests.acquire().await.expect("it is never closed");
-                let done = execute_action(&driver, &action).await;
+                let done = match &after {
+                    None => execute(&driver, &action).await,
+                    Some(after) => execute_after(&driver, &perform, after).await,
+                };
                 (action, done)
             };
             under_way.spawn(task.in_current_span());
@@ -379,8 +373,10 @@ pub(crate) async fn execute_plan(
 /// Returns the rejection to report to the controller. Conflicts and transport errors are not reported.
 fn to_rejection(action: &Action, error: &Error) -> Option<Rejection> {
     let status = error.status().filter(|_| !error.is_conflict() && !error.is_already_exists())?;
+    let (resource, subresource) = action.target();
     Some(Rejection {
-        writes: action.writes(),
+        resource: resource.clone(),
+        subresource,
         create: matches!(action, Action::Create { .. }),
         reason: status.reason.name().to_owned(),
         message: status.message.clone(),

@@ -4,9 +4,15 @@ use std::borrow::Cow;
 use std::fmt;
 
 use apimachinery::meta::Meta;
-use apimachinery::{Key, Resource, Str, Value};
+use apimachinery::{GroupResource, Key, Resource, Str, Value};
 
-use crate::SideEffect;
+use crate::kinds;
+
+/// A resource that a controller may write, and its subresource, which is empty for the object itself.
+pub type Write = (GroupResource, &'static str);
+
+/// Objects of every kind.
+pub const ANYTHING: Write = (GroupResource::new("*", "*"), "");
 
 /// One API write.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,14 +89,6 @@ pub enum Action {
         /// The subresource, such as `approval`.
         subresource: &'static str,
         object: Value,
-    },
-    /// Performs a side effect, then an action.
-    WithSideEffect {
-        /// The side effect, which must succeed first.
-        side_effect: SideEffect,
-        /// The path in the written object for the result of the side effect; empty for none.
-        into: &'static [&'static str],
-        then: Box<Action>,
     },
     /// Emits an event. Events are sent at most once, and a lost event is harmless.
     Event {
@@ -181,23 +179,33 @@ impl Action {
         }
     }
 
-    /// Returns the written resource as declared by controllers: `pods`, `replicasets.apps/status`.
-    pub fn writes(&self) -> String {
-        let sub = |resource: &Resource, subresource: &str| {
-            if subresource.is_empty() { resource.to_string() } else { format!("{resource}/{subresource}") }
-        };
+    /// Returns the written resource and its subresource, which is empty for the object itself.
+    pub fn target(&self) -> (&Resource, &'static str) {
         match self {
             Self::Create { resource, .. }
             | Self::Update { resource, .. }
             | Self::Delete { resource, .. }
-            | Self::DeleteAll { resource, .. } => resource.to_string(),
-            Self::UpdateStatus { resource, .. } => sub(resource, "status"),
+            | Self::DeleteAll { resource, .. } => (resource, ""),
+            Self::UpdateStatus { resource, .. } => (resource, "status"),
             Self::Patch { resource, subresource, .. }
             | Self::Apply { resource, subresource, .. }
             | Self::UpdateSubresource { resource, subresource, .. }
-            | Self::Post { resource, subresource, .. } => sub(resource, subresource),
-            Self::WithSideEffect { then, .. } => then.writes(),
-            Self::Event { .. } => "events".to_owned(),
+            | Self::Post { resource, subresource, .. } => (resource, subresource),
+            Self::Event { .. } => (&kinds::EVENTS, ""),
+        }
+    }
+
+    /// Whether a controller that declares these writes may execute the action.
+    pub fn is_declared(&self, writes: &[Write]) -> bool {
+        let (resource, subresource) = self.target();
+        writes.iter().any(|write| *write == ANYTHING || (resource.is(write.0) && subresource == write.1))
+    }
+
+    /// Returns the written resource as in RBAC rules: `pods`, `replicasets.apps/status`.
+    pub fn writes(&self) -> String {
+        match self.target() {
+            (resource, "") => resource.to_string(),
+            (resource, subresource) => format!("{resource}/{subresource}"),
         }
     }
 
@@ -210,8 +218,7 @@ impl Action {
             | Self::UpdateStatus { object, .. }
             | Self::Apply { object, .. }
             | Self::UpdateSubresource { object, .. } => object,
-            Self::WithSideEffect { .. }
-            | Self::Patch { .. }
+            Self::Patch { .. }
             | Self::Post { .. }
             | Self::Delete { .. }
             | Self::DeleteAll { .. }
@@ -254,7 +261,7 @@ impl Regarding {
     /// Refers to an entire object.
     pub fn object(object: &Value) -> Self {
         let meta = Meta::of(object);
-        let text = |field| Str::from(object.str_at(&[field]).unwrap_or_default());
+        let text = |field| Str::from(object.text_at(&[field]));
         Self {
             api_version: text("apiVersion"),
             kind: text("kind"),
@@ -290,7 +297,6 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::DeleteAll { namespace, .. } => write!(out, "delete all {} in {namespace}", self.writes()),
-            Self::WithSideEffect { side_effect, then, .. } => write!(out, "{side_effect}, then {then}"),
             Self::Event { regarding, kind, reason, message } => {
                 write!(out, "event {} {} {kind:?} {reason}: {message}", regarding.kind, regarding.key)
             }
@@ -313,7 +319,6 @@ mod tests {
     use apimachinery::value;
 
     use super::*;
-    use crate::kinds;
 
     #[test]
     fn an_action_is_formatted_as_one_line() {
@@ -342,11 +347,5 @@ mod tests {
             message: "no".into(),
         };
         check(&event, "event ReplicaSet a/web Warning FailedCreate: no");
-        let after = Action::WithSideEffect {
-            side_effect: SideEffect::RemoveDirectory("/data/x".into()),
-            into: &[],
-            then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
-        };
-        check(&after, "remove directory /data/x, then delete replicasets.apps a/web");
     }
 }

@@ -1,15 +1,12 @@
 //! Controller cache view: snapshots of the declared kinds.
 
-use std::any::Any;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use apimachinery::collection::{Collection, IndexBy};
 use apimachinery::meta::Meta;
-use apimachinery::{Key, Resource, Str, Value};
-
-use crate::config::Configs;
+use apimachinery::{GroupResource, Key, Resource, Str, Value};
 
 /// The objects of a kind, with lookup by key, by namespace and by the indexes of [`index_by`].
 pub type Objects = Collection<Value>;
@@ -17,10 +14,9 @@ pub type Objects = Collection<Value>;
 /// The kinds that a controller may read. A snapshot of each kind is taken at its first use and kept.
 pub struct Cache<'s> {
     /// A short list. Most views read one or two kinds, and a view is created for every change.
-    kinds: Vec<(&'static str, OnceCell<KindSnapshot>)>,
-    snapshot: Box<dyn Fn(&str) -> KindSnapshot + 's>,
+    kinds: Vec<(GroupResource, OnceCell<KindSnapshot>)>,
+    snapshot: Box<dyn Fn(GroupResource) -> KindSnapshot + 's>,
     rejection: Option<Rejection>,
-    configs: Configs,
     responses: Answers,
     memory: Option<Value>,
 }
@@ -107,8 +103,10 @@ impl Answers {
 /// completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The written resource: `pods`, `replicasets.apps/status`.
-    pub writes: String,
+    /// The written resource.
+    pub resource: Resource,
+    /// `status` and the like; empty for the object itself.
+    pub subresource: &'static str,
     /// Whether the action was a creation.
     pub create: bool,
     /// The reason in the server's Status, such as `Forbidden`.
@@ -117,30 +115,24 @@ pub struct Rejection {
     pub message: String,
 }
 
+impl Rejection {
+    /// Whether a write of objects of this kind was rejected, rather than of a subresource.
+    pub fn is_of(&self, resource: GroupResource) -> bool {
+        self.resource.is(resource) && self.subresource.is_empty()
+    }
+}
+
 impl<'s> Cache<'s> {
     /// Returns a view of these kinds. `snapshot` returns the objects of a kind.
-    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> KindSnapshot + 's) -> Self {
+    pub fn new(kinds: &[GroupResource], snapshot: impl Fn(GroupResource) -> KindSnapshot + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
-        Self {
-            kinds,
-            snapshot: Box::new(snapshot),
-            rejection: None,
-            configs: Configs::default(),
-            responses: Answers::default(),
-            memory: None,
-        }
+        Self { kinds, snapshot: Box::new(snapshot), rejection: None, responses: Answers::default(), memory: None }
     }
 
     /// Adds the rejection of the last plan.
     #[must_use]
     pub fn with_rejection(self, rejection: Option<Rejection>) -> Self {
         Self { rejection, ..self }
-    }
-
-    /// Adds the controllers' configurations.
-    #[must_use]
-    pub fn configured(self, configs: Configs) -> Self {
-        Self { configs, ..self }
     }
 
     /// Adds the responses to [`crate::Controller::queries`].
@@ -165,11 +157,6 @@ impl<'s> Cache<'s> {
         self.memory.as_ref()
     }
 
-    /// Returns the controller's configuration.
-    pub fn config<T: Any>(&self) -> Option<&T> {
-        self.configs.of()
-    }
-
     /// Returns the rejection of an action of the last plan for the observed key.
     pub const fn rejection(&self) -> Option<&Rejection> {
         self.rejection.as_ref()
@@ -179,7 +166,7 @@ impl<'s> Cache<'s> {
     ///
     /// # Panics
     /// If the controller does not declare that it reads the kind.
-    pub fn of(&self, kind: &str) -> &Objects {
+    pub fn of(&self, kind: GroupResource) -> &Objects {
         &self.kind_snapshot(kind).objects
     }
 
@@ -189,44 +176,56 @@ impl<'s> Cache<'s> {
     ///
     /// # Panics
     /// If the controller does not declare that it reads the kind.
-    pub fn has_reached(&self, kind: &str, object: &Value) -> bool {
+    pub fn has_reached(&self, kind: GroupResource, object: &Value) -> bool {
         let revision = self.kind_snapshot(kind).revision;
         revision == 0 || revision >= version(object)
     }
 
-    fn kind_snapshot(&self, kind: &str) -> &KindSnapshot {
+    fn kind_snapshot(&self, kind: GroupResource) -> &KindSnapshot {
         let Some((_, cell)) = self.kinds.iter().find(|(have, _)| *have == kind) else {
             panic!("{kind} is read but not declared")
         };
         cell.get_or_init(|| (self.snapshot)(kind))
     }
 
-    pub fn get(&self, kind: &str, key: &Key) -> Option<&Value> {
+    pub fn get(&self, kind: GroupResource, key: &Key) -> Option<&Value> {
         self.of(kind).get(key)
     }
 
     /// Returns the objects of a kind in a namespace, sorted by name.
-    pub fn in_namespace<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+    pub fn in_namespace<'a>(
+        &'a self,
+        kind: GroupResource,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).in_namespace(namespace).map(|entry| &entry.value)
     }
 
     /// Returns the objects of a kind that are controlled by the object with this UID.
-    pub fn controlled_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+    pub fn controlled_by<'a>(
+        &'a self,
+        kind: GroupResource,
+        uid: &str,
+    ) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("controller", uid).map(|entry| &entry.value)
     }
 
     /// Returns the objects of a kind in a namespace without a controller.
-    pub fn orphans<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+    pub fn orphans<'a>(
+        &'a self,
+        kind: GroupResource,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("controller", &orphans_of(namespace)).map(|entry| &entry.value)
     }
 
     /// Returns the objects of a kind that are owned by the object with this UID.
-    pub fn owned_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+    pub fn owned_by<'a>(&'a self, kind: GroupResource, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("owner", uid).map(|entry| &entry.value)
     }
 
     /// Returns the objects of a kind, usually pods, on a node.
-    pub fn on_node<'a>(&'a self, kind: &str, node: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+    pub fn on_node<'a>(&'a self, kind: GroupResource, node: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("node", node).map(|entry| &entry.value)
     }
 }
@@ -258,6 +257,7 @@ pub fn orphans_of(namespace: &str) -> Str {
 
 #[cfg(test)]
 mod tests {
+    use api::resources::{PODS, SECRETS};
     use apimachinery::collection::Entry;
     use apimachinery::time::Time;
     use apimachinery::value;
@@ -281,20 +281,20 @@ mod tests {
 
     #[test]
     fn objects_are_indexed_by_controller_owner_and_node() {
-        let cache = Cache::new(&["pods"], |_| pods());
-        assert_eq!(names(cache.controlled_by("pods", "u")), ["x"]);
-        assert_eq!(names(cache.orphans("pods", "a")), ["y", "z"]);
-        assert_eq!(names(cache.owned_by("pods", "v")), ["x", "z"]);
-        assert_eq!(names(cache.on_node("pods", "n1")), ["x", "y"]);
-        assert_eq!(names(cache.in_namespace("pods", "b")), [""; 0]);
+        let cache = Cache::new(&[PODS], |_| pods());
+        assert_eq!(names(cache.controlled_by(PODS, "u")), ["x"]);
+        assert_eq!(names(cache.orphans(PODS, "a")), ["y", "z"]);
+        assert_eq!(names(cache.owned_by(PODS, "v")), ["x", "z"]);
+        assert_eq!(names(cache.on_node(PODS, "n1")), ["x", "y"]);
+        assert_eq!(names(cache.in_namespace(PODS, "b")), [""; 0]);
     }
 
     #[test]
     fn snapshots_are_compared_with_the_version_of_an_object() {
         let check = |revision: u64, version: &str, expect: bool| {
-            let cache = Cache::new(&["pods"], |_| KindSnapshot { revision, ..pods() });
+            let cache = Cache::new(&[PODS], |_| KindSnapshot { revision, ..pods() });
             let object = value!({"metadata": {"resourceVersion": version}});
-            assert_eq!(cache.has_reached("pods", &object), expect, "{revision} and {version}");
+            assert_eq!(cache.has_reached(PODS, &object), expect, "{revision} and {version}");
         };
         check(9, "10", false);
         check(10, "10", true);
@@ -306,6 +306,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "secrets is read but not declared")]
     fn undeclared_kinds_cannot_be_read() {
-        Cache::new(&["pods"], |_| pods()).of("secrets");
+        Cache::new(&[PODS], |_| pods()).of(SECRETS);
     }
 }

@@ -13,41 +13,45 @@
 
 mod action;
 mod cache;
-mod config;
-pub mod kinds;
 pub mod object_graph;
 mod plan;
 mod side_effect;
 pub mod testing;
 
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
+use apimachinery::{GroupResource, Key, Value};
 
-pub use action::{Action, EventOnResult, EventType, Patch, Preconditions, Propagation, Regarding};
+/// The resources that controllers read and write, for actions.
+pub use api::resources::versioned as kinds;
+
+pub use action::{ANYTHING, Action, EventOnResult, EventType, Patch, Preconditions, Propagation, Regarding, Write};
 pub use cache::{Answers, Cache, KindSnapshot, Objects, Rejection, ServerQuery, ServerResponse, index_by, orphans_of};
-pub use config::Configs;
 pub use plan::Plan;
-pub use side_effect::{Order, SideEffect, SideEffects};
+pub use side_effect::{AfterEffect, Perform, Setup, SideEffect, no_side_effects};
 
 /// A Kubernetes controller: the kinds it reads and writes, and its decisions.
 pub trait Controller: 'static {
     /// All inputs of the decision.
     type Observed<'a>;
+    /// The configuration, made from flags at start; `()` if there is none.
+    type Config: Clone + Send + Sync + 'static;
+    /// The side effects that its actions need; `Infallible` if there are none.
+    type Effect: SideEffect;
 
     /// The name in flags, logs and field managers.
     const NAME: &'static str;
-    /// The kinds it may read: `pods`, `replicasets.apps`. Keys usually refer to the first.
-    const READS: &'static [&'static str];
-    /// The kinds and subresources it may write: `pods`, `replicasets.apps/status`; `*` for objects of every kind.
-    const WRITES: &'static [&'static str];
+    /// The kinds it may read. Keys usually refer to the first.
+    const READS: &'static [GroupResource];
+    /// The resources it may write.
+    const WRITES: &'static [Write];
 
     /// Adds the keys to reconcile after a change of an object of a kind in `READS`. Called with the old state and with
     /// the new state.
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>);
 
     /// Whether a change of an object of a kind in `READS` is relevant. For example, a controller that reads all pods of
     /// a node should ignore the node's heartbeats.
-    fn is_relevant_change(_kind: &str, _old: &Value, _new: &Value) -> bool {
+    fn is_relevant_change(_kind: GroupResource, _old: &Value, _new: &Value) -> bool {
         true
     }
 
@@ -58,13 +62,13 @@ pub trait Controller: 'static {
     }
 
     /// Returns the inputs for a key; `None` if there is nothing to decide.
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Self::Observed<'a>>;
+    fn observe<'a>(cache: &'a Cache, config: &'a Self::Config, key: &Key) -> Option<Self::Observed<'a>>;
 
     /// Decides on a plan, without I/O, clock or randomness.
-    fn plan(observed: &Self::Observed<'_>, now: Time) -> Plan;
+    fn plan(observed: &Self::Observed<'_>, now: Time) -> Plan<Self::Effect>;
 }
 
 /// Observes and plans. Returns an empty plan if there is nothing to decide.
-pub fn decide<C: Controller>(cache: &Cache, key: &Key, now: Time) -> Plan {
-    C::observe(cache, key).map(|observed| C::plan(&observed, now)).unwrap_or_default()
+pub fn decide<C: Controller>(cache: &Cache, config: &C::Config, key: &Key, now: Time) -> Plan<C::Effect> {
+    C::observe(cache, config, key).map(|observed| C::plan(&observed, now)).unwrap_or_default()
 }

@@ -145,8 +145,7 @@ impl ObjectGraph {
 
     /// Returns the item of a kind with this key.
     pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Entry<Item>> {
-        let same = |have: &Resource| have.plural == resource.plural && have.group == resource.group;
-        let (_, items) = self.items.iter().find(|(have, _)| same(have))?;
+        let (_, items) = self.items.iter().find(|(have, _)| have.is_version_of(resource))?;
         items.entry(key).map(Arc::as_ref)
     }
 

@@ -1,46 +1,74 @@
-//! Side effects of a plan that are not API writes. A plan contains them as values; [`SideEffects`] performs them.
+//! Side effects of a plan that are not API writes. A plan contains them as values; [`Perform`] performs them.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 
 use apimachinery::Value;
-use apimachinery::time::Duration;
 
-/// A side effect that is performed before a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SideEffect {
-    /// Signs a certificate. The result is the PEM certificate in base64.
-    Sign(Order),
-    /// Creates a directory of the node, if it does not exist.
-    CreateDirectory(String),
-    /// Removes a directory of the node with its contents, if it exists.
-    RemoveDirectory(String),
+use crate::{Action, Controller};
+
+/// A side effect that a controller's actions need, such as a signature. `Infallible` is the type of a controller
+/// without side effects.
+pub trait SideEffect: Clone + fmt::Debug + fmt::Display + PartialEq + Send + Sync + 'static {}
+
+impl<T: Clone + fmt::Debug + fmt::Display + PartialEq + Send + Sync + 'static> SideEffect for T {}
+
+/// Performs a side effect and returns its result or an error message. Each side effect must be repeatable after an
+/// interruption.
+pub type Perform<E> = Arc<dyn Fn(&E) -> Result<Value, String> + Send + Sync>;
+
+/// An action that is executed after a side effect succeeded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AfterEffect<E> {
+    /// The side effect, which must succeed first.
+    pub effect: E,
+    /// The path in the written object for the result of the side effect; empty for none.
+    pub into: &'static [&'static str],
+    pub action: Action,
 }
 
-/// A certificate to be signed. The decision to sign is already made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// The signer, whose CA signs: `kubernetes.io/kubelet-serving`.
-    pub signer: String,
-    /// The certificate request in DER.
-    pub request: Vec<u8>,
-    /// The usages as in the API: `client auth`.
-    pub usages: Vec<String>,
-    /// The lifetime; shorter if the CA expires before.
-    pub life: Duration,
+/// The configuration of a controller and the code that performs its side effects.
+pub struct Setup<C: Controller> {
+    pub config: C::Config,
+    pub perform: Perform<C::Effect>,
 }
 
-/// Performs side effects. Each must be repeatable after an interruption.
-pub trait SideEffects: Send + Sync {
-    /// Performs one side effect and returns its result or an error message.
-    fn run(&self, errand: &SideEffect) -> Result<Value, String>;
-}
-
-impl fmt::Display for SideEffect {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sign(order) => write!(out, "sign as {} for {}", order.signer, order.usages.join(", ")),
-            Self::CreateDirectory(path) => write!(out, "create directory {path}"),
-            Self::RemoveDirectory(path) => write!(out, "remove directory {path}"),
-        }
+impl<E> AfterEffect<E> {
+    /// Returns the action with the result of the side effect.
+    pub fn action_with(&self, result: Value) -> Action {
+        if self.into.is_empty() { self.action.clone() } else { self.action.clone().with(self.into, result) }
     }
+}
+
+/// Formats one line, like an action.
+impl<E: fmt::Display> fmt::Display for AfterEffect<E> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, then {}", self.effect, self.action)
+    }
+}
+
+impl<C: Controller<Effect = Infallible>> Setup<C> {
+    /// Configures a controller without side effects.
+    pub fn new(config: C::Config) -> Self {
+        Self { config, perform: no_side_effects() }
+    }
+}
+
+impl<C: Controller> Clone for Setup<C> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), perform: Arc::clone(&self.perform) }
+    }
+}
+
+/// The default configuration. Side effects fail.
+impl<C: Controller<Config: Default>> Default for Setup<C> {
+    fn default() -> Self {
+        Self { config: C::Config::default(), perform: Arc::new(|_| Err("side effects are not configured".to_owned())) }
+    }
+}
+
+/// Returns the code that performs the side effects of a controller that has none.
+pub fn no_side_effects() -> Perform<Infallible> {
+    Arc::new(|effect| match *effect {})
 }

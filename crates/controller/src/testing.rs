@@ -4,4 +4,4 @@ mod fake_cluster;
 mod properties;
 
 pub use fake_cluster::{FakeCluster, WriteError, kubelet};
-pub use properties::{check_properties, run_until_stable};
+pub use properties::{check_properties, check_properties_with, run_until_stable, run_until_stable_with};

@@ -71,7 +71,7 @@ pub fn claim_with_finalizer<'a>(
 /// Returns the controller owner reference to `owner`.
 pub fn reference(owner: &Value) -> Value {
     let meta = Meta::of(owner);
-    let text = |field| owner.str_at(&[field]).unwrap_or_default();
+    let text = |field| owner.text_at(&[field]);
     value!({
         "apiVersion": (text("apiVersion")), "kind": (text("kind")), "name": (meta.name()), "uid": (meta.uid()),
         "controller": true, "blockOwnerDeletion": true,

@@ -11,19 +11,20 @@
 mod volume;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
+use api::resources::{
+    CSI_DRIVERS, EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, VOLUME_ATTACHMENTS,
+};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, Write, kinds};
 
-use crate::read::{list, text};
 use crate::{condition, pvc_protection};
 use volume::Volume;
 
-const ATTACHMENTS: &str = "volumeattachments.storage.k8s.io";
-const DRIVERS: &str = "csidrivers.storage.k8s.io";
 /// Annotation of nodes whose kubelet leaves attach and detach to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// Taint of nodes that are shut down, so that no container on them runs.
@@ -51,45 +52,47 @@ struct DesiredVolume<'a> {
 
 impl Controller for AttachDetach {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "attachdetach-controller";
-    const READS: &'static [&'static str] =
-        &["nodes", "pods", "persistentvolumeclaims", "persistentvolumes", ATTACHMENTS, DRIVERS];
-    const WRITES: &'static [&'static str] = &[ATTACHMENTS, "nodes/status", "events"];
+    const READS: &'static [GroupResource] =
+        &[NODES, PODS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, VOLUME_ATTACHMENTS, CSI_DRIVERS];
+    const WRITES: &'static [Write] = &[(VOLUME_ATTACHMENTS, ""), (NODES, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "nodes" => keys.push(Key::of(object)),
-            "pods" if !Pod(object).node_name().is_empty() => {
+            NODES => keys.push(Key::of(object)),
+            PODS if !Pod(object).node_name().is_empty() => {
                 keys.extend(pvc_protection::claims_of(object).next().map(|_| Key::cluster(Pod(object).node_name())));
             }
-            "persistentvolumeclaims" => keys.extend(nodes_of_claim(cache, &Key::of(object))),
-            "persistentvolumes" => keys.extend(nodes_of_volume(cache, object)),
-            ATTACHMENTS => {
-                keys.push(Key::cluster(text(object, &["spec", "nodeName"])));
-                let volume = Key::cluster(text(object, &["spec", "source", "persistentVolumeName"]));
+            PERSISTENT_VOLUME_CLAIMS => keys.extend(nodes_of_claim(cache, &Key::of(object))),
+            PERSISTENT_VOLUMES => keys.extend(nodes_of_volume(cache, object)),
+            VOLUME_ATTACHMENTS => {
+                keys.push(Key::cluster(object.text_at(&["spec", "nodeName"])));
+                let volume = Key::cluster(object.text_at(&["spec", "source", "persistentVolumeName"]));
                 keys.extend(
-                    cache.get("persistentvolumes", &volume).into_iter().flat_map(|it| nodes_of_volume(cache, it)),
+                    cache.get(PERSISTENT_VOLUMES, &volume).into_iter().flat_map(|it| nodes_of_volume(cache, it)),
                 );
             }
-            DRIVERS => keys.extend(cache.of("nodes").iter().map(|it| it.key.clone())),
+            CSI_DRIVERS => keys.extend(cache.of(NODES).iter().map(|it| it.key.clone())),
             _ => {}
         }
     }
 
     /// Ignores the kubelet's heartbeats, which update the node every few minutes.
-    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: GroupResource, old: &Value, new: &Value) -> bool {
         let part = |node: &Value| {
             let status = ["volumesInUse", "volumesAttached"].map(|field| node.at(&["status", field]).cloned());
             let managed = Meta::of(node).annotation(MANAGED).map(str::to_owned);
             (status, managed, node.at(&["spec", "taints"]).cloned(), silent_since(node))
         };
-        kind != "nodes" || part(old) != part(new)
+        kind != NODES || part(old) != part(new)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let node = cache.get("nodes", key).filter(|node| Meta::of(node).annotation(MANAGED) == Some("true"))?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let node = cache.get(NODES, key).filter(|node| Meta::of(node).annotation(MANAGED) == Some("true"))?;
         let mut desired_volumes: BTreeMap<String, DesiredVolume<'a>> = BTreeMap::new();
-        for pod in cache.on_node("pods", &key.name).filter(|found| !Pod(found).is_terminal()) {
+        for pod in cache.on_node(PODS, &key.name).filter(|found| !Pod(found).is_terminal()) {
             for claim in pvc_protection::claims_of(pod) {
                 let Some(volume) = Volume::of_claim(cache, &claim) else { continue };
                 let name = volume.attachment(&key.name);
@@ -102,9 +105,9 @@ impl Controller for AttachDetach {
             }
         }
         let of_node = |attachment: &&Value| {
-            text(attachment, &["spec", "nodeName"]) == key.name && volume::is_our_name(Meta::of(attachment).name())
+            attachment.text_at(&["spec", "nodeName"]) == key.name && volume::is_our_name(Meta::of(attachment).name())
         };
-        let attachments = cache.of(ATTACHMENTS).iter().map(|it| &it.value).filter(of_node);
+        let attachments = cache.of(VOLUME_ATTACHMENTS).iter().map(|it| &it.value).filter(of_node);
         Some(Observation {
             node,
             desired_volumes,
@@ -167,8 +170,9 @@ fn report_attached(observed: &Observation<'_>, plan: &mut Plan) {
 // minutes for each volume since it became unwanted.
 fn detach(observed: &Observation<'_>, now: Time, plan: &mut Plan) {
     let attached_names = attached_volume_names(observed.node);
-    let in_use: Vec<&str> = list(observed.node, &["status", "volumesInUse"]).iter().filter_map(Value::as_str).collect();
-    let off = list(observed.node, &["spec", "taints"]).iter().any(|taint| text(taint, &["key"]) == OUT_OF_SERVICE);
+    let in_use: Vec<&str> =
+        observed.node.list_at(&["status", "volumesInUse"]).iter().filter_map(Value::as_str).collect();
+    let off = observed.node.list_at(&["spec", "taints"]).iter().any(|taint| taint.text_at(&["key"]) == OUT_OF_SERVICE);
     let deadline = silent_since(observed.node).map(|since| since.plus(UNMOUNT_MAX));
     for (name, attachment) in &observed.attachments {
         if observed.desired_volumes.contains_key(*name) || Meta::of(attachment).is_deleting() {
@@ -194,21 +198,21 @@ fn detach(observed: &Observation<'_>, now: Time, plan: &mut Plan) {
 }
 
 fn is_attached(attachment: &Value) -> bool {
-    crate::read::is_true(attachment, &["status", "attached"]) && !Meta::of(attachment).is_deleting()
+    attachment.is_true_at(&["status", "attached"]) && !Meta::of(attachment).is_deleting()
 }
 
 /// Returns the sorted names in `status.volumesAttached`.
 fn attached_volume_names(node: &Value) -> Vec<&str> {
-    let attached = list(node, &["status", "volumesAttached"]).iter();
-    let mut names: Vec<&str> = attached.map(|volume| text(volume, &["name"])).collect();
+    let attached = node.list_at(&["status", "volumesAttached"]).iter();
+    let mut names: Vec<&str> = attached.map(|volume| volume.text_at(&["name"])).collect();
     names.sort_unstable();
     names
 }
 
 /// Returns the last transition of the Ready condition if the node is not ready.
 fn silent_since(node: &Value) -> Option<Time> {
-    let ready = condition::find(node, "Ready").filter(|ready| text(ready, &["status"]) != "True")?;
-    Time::parse(text(ready, &["lastTransitionTime"])).ok()
+    let ready = condition::find(node, "Ready").filter(|ready| ready.text_at(&["status"]) != "True")?;
+    Time::parse(ready.text_at(&["lastTransitionTime"])).ok()
 }
 
 fn multi_attach_event(pod: &Value, volume: &Volume<'_>) -> Action {
@@ -225,14 +229,14 @@ fn multi_attach_event(pod: &Value, volume: &Volume<'_>) -> Action {
 
 /// Whether the volume is attached to another node.
 fn is_elsewhere(cache: &Cache, volume: &Volume<'_>, node: &str) -> bool {
-    cache.of(ATTACHMENTS).iter().any(|it| {
-        text(&it.value, &["spec", "source", "persistentVolumeName"]) == volume.name()
-            && text(&it.value, &["spec", "nodeName"]) != node
+    cache.of(VOLUME_ATTACHMENTS).iter().any(|it| {
+        it.value.text_at(&["spec", "source", "persistentVolumeName"]) == volume.name()
+            && it.value.text_at(&["spec", "nodeName"]) != node
     })
 }
 
 fn nodes_of_volume(cache: &Cache, volume: &Value) -> Vec<Key> {
-    let reference = |field| text(volume, &["spec", "claimRef", field]);
+    let reference = |field| volume.text_at(&["spec", "claimRef", field]);
     nodes_of_claim(cache, &Key::new(reference("namespace"), reference("name")))
 }
 
@@ -241,11 +245,7 @@ fn nodes_of_claim(cache: &Cache, claim: &Key) -> Vec<Key> {
     let uses = |found: &&Value| {
         !Pod(found).node_name().is_empty() && pvc_protection::claims_of(found).any(|key| key == *claim)
     };
-    cache
-        .in_namespace("pods", &claim.namespace)
-        .filter(uses)
-        .map(|found| Key::cluster(Pod(found).node_name()))
-        .collect()
+    cache.in_namespace(PODS, &claim.namespace).filter(uses).map(|found| Key::cluster(Pod(found).node_name())).collect()
 }
 
 #[cfg(test)]

@@ -2,15 +2,16 @@
 //!
 //! The kubeconfig in kube-public/cluster-info is signed with every bootstrap token that has usage-bootstrap-signing.
 
+use std::convert::Infallible;
+
+use api::resources::{CONFIG_MAPS, SECRETS};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Object, Value};
+use apimachinery::{GroupResource, Key, Object, Value};
 use auth::bootstrap_token;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use controller::{Action, Cache, Controller, Plan, kinds};
-
-use crate::read::text;
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
@@ -30,21 +31,23 @@ pub struct Observation<'a> {
 
 impl Controller for BootstrapSigner {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "bootstrap-signer-controller";
-    const READS: &'static [&'static str] = &["configmaps", "secrets"];
-    const WRITES: &'static [&'static str] = &["configmaps"];
+    const READS: &'static [GroupResource] = &[CONFIG_MAPS, SECRETS];
+    const WRITES: &'static [Write] = &[(CONFIG_MAPS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        let is = if kind == "secrets" { is_token(object) } else { Key::of(object) == Key::new(NAMESPACE, NAME) };
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        let is = if kind == SECRETS { is_token(object) } else { Key::of(object) == Key::new(NAMESPACE, NAME) };
         keys.extend(is.then(|| Key::new(NAMESPACE, NAME)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         if *key != Key::new(NAMESPACE, NAME) {
             return None;
         }
-        let secrets = cache.in_namespace("secrets", bootstrap_token::NAMESPACE).filter(|secret| is_token(secret));
-        Some(Observation { map: cache.get("configmaps", key)?, secrets: secrets.collect() })
+        let secrets = cache.in_namespace(SECRETS, bootstrap_token::NAMESPACE).filter(|secret| is_token(secret));
+        Some(Observation { map: cache.get(CONFIG_MAPS, key)?, secrets: secrets.collect() })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
@@ -67,7 +70,7 @@ impl Controller for BootstrapSigner {
         }
         if data != before {
             let mut object = observed.map.clone();
-            object.as_object_mut().expect("an object of a cache is one").insert("data", data);
+            object.as_object_mut().expect("cached objects are JSON objects").insert("data", data);
             plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object, result_event: None });
         }
         plan
@@ -75,7 +78,7 @@ impl Controller for BootstrapSigner {
 }
 
 fn is_token(secret: &Value) -> bool {
-    text(secret, &["type"]) == bootstrap_token::SECRET_TYPE
+    secret.text_at(&["type"]) == bootstrap_token::SECRET_TYPE
         && Meta::of(secret).namespace() == bootstrap_token::NAMESPACE
 }
 
@@ -134,6 +137,7 @@ mod tests {
         early.now = cluster.now;
         let plan = controller::decide::<BootstrapSigner>(
             &early.cache::<BootstrapSigner>(),
+            &(),
             &Key::new(NAMESPACE, NAME),
             early.now,
         );

@@ -1,10 +1,13 @@
 //! ClusterRole aggregation: sets the rules of a ClusterRole with an aggregationRule to the union of the selected roles.
 
+use std::convert::Infallible;
+
+use api::resources::CLUSTER_ROLES;
 use apimachinery::labels;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 pub struct ClusterRoleAggregation;
 
@@ -16,11 +19,13 @@ pub struct Observation<'a> {
 
 impl Controller for ClusterRoleAggregation {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "clusterrole-aggregation-controller";
-    const READS: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
-    const WRITES: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
+    const READS: &'static [GroupResource] = &[CLUSTER_ROLES];
+    const WRITES: &'static [Write] = &[(CLUSTER_ROLES, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         // Any role may be selected by any aggregated role.
         keys.extend(cache.of(kind).iter().filter(|entry| is_aggregated(&entry.value)).map(|entry| entry.key.clone()));
         if is_aggregated(object) {
@@ -28,7 +33,7 @@ impl Controller for ClusterRoleAggregation {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let roles = cache.of(Self::READS[0]);
         let role = roles.get(key).filter(|role| is_aggregated(role))?;
         Some(Observation { role, all: roles.iter().map(|entry| &entry.value).collect() })
@@ -37,19 +42,19 @@ impl Controller for ClusterRoleAggregation {
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let name = Meta::of(observed.role).name();
         let mut rules: Vec<Value> = Vec::new();
-        for selector in list(observed.role, &["aggregationRule", "clusterRoleSelectors"]) {
+        for selector in observed.role.list_at(&["aggregationRule", "clusterRoleSelectors"]) {
             let Ok(selector) = labels::from_object(Some(selector)) else {
                 return Plan::waiting("a selector is invalid");
             };
             let parts =
                 observed.all.iter().filter(|role| Meta::of(role).name() != name && selector.matches_object(role));
-            for rule in parts.flat_map(|role| list(role, &["rules"])) {
+            for rule in parts.flat_map(|role| role.list_at(&["rules"])) {
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
                 }
             }
         }
-        if list(observed.role, &["rules"]) == rules.as_slice() {
+        if observed.role.list_at(&["rules"]) == rules.as_slice() {
             return Plan::default();
         }
         let object = value!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -60,10 +65,6 @@ impl Controller for ClusterRoleAggregation {
 
 fn is_aggregated(role: &Value) -> bool {
     role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
-}
-
-fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
 #[cfg(test)]

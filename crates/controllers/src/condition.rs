@@ -11,7 +11,7 @@ pub fn in_list<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
 /// Replaces the condition of the same type and moves it to the end. A condition with equal status and reason is left
 /// unchanged. A condition with equal status and another reason keeps its lastTransitionTime.
 pub fn set(conditions: &mut Vec<Value>, mut condition: Value) {
-    let kind = condition.str_at(&["type"]).unwrap_or_default().to_owned();
+    let kind = condition.text_at(&["type"]).to_owned();
     if let Some(old) = in_list(conditions, &kind) {
         let same = |field| old.get(field) == condition.get(field);
         if same("status") && same("reason") {

@@ -2,10 +2,13 @@
 
 mod next;
 
+use std::convert::Infallible;
+
+use api::resources::{CRON_JOBS, EVENTS, JOBS};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Propagation, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Object, Value, value};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Propagation, Regarding, Write, kinds};
 
 use crate::{adoption, job};
 use next::ZonedSchedule;
@@ -24,14 +27,16 @@ pub struct Observation<'a> {
 
 impl Controller for CronJob {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "cronjob-controller";
-    const READS: &'static [&'static str] = &["cronjobs.batch", "jobs.batch"];
-    const WRITES: &'static [&'static str] = &["jobs.batch", "cronjobs.batch/status", "events"];
+    const READS: &'static [GroupResource] = &[CRON_JOBS, JOBS];
+    const WRITES: &'static [Write] = &[(JOBS, ""), (CRON_JOBS, "status"), (EVENTS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "jobs.batch" => {
+            JOBS => {
                 let owner = meta.controller().filter(|owner| owner.kind() == "CronJob");
                 keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
             }
@@ -39,9 +44,9 @@ impl Controller for CronJob {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let cron = cache.get("cronjobs.batch", key)?;
-        Some(Observation { cron, jobs: cache.controlled_by("jobs.batch", Meta::of(cron).uid()).collect() })
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let cron = cache.get(CRON_JOBS, key)?;
+        Some(Observation { cron, jobs: cache.controlled_by(JOBS, Meta::of(cron).uid()).collect() })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
@@ -54,7 +59,7 @@ impl Controller for CronJob {
             plan.push(update);
             return plan;
         }
-        let suspended = cron.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
+        let suspended = cron.is_true_at(&["spec", "suspend"]);
         if Meta::of(cron).is_deleting() || suspended {
             return plan;
         }
@@ -75,7 +80,7 @@ impl Controller for CronJob {
 /// Starts a Job if one is due, and sets the wake-up to the next scheduled time.
 fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &ZonedSchedule, now: Time) {
     let Some(next) = due.after(now) else {
-        let schedule = cron.str_at(&["spec", "schedule"]).unwrap_or_default();
+        let schedule = cron.text_at(&["spec", "schedule"]);
         let schedule_error =
             format!("invalid schedule: {schedule} : time difference between two schedules is less than 1 second");
         plan.push(event(cron, EventType::Warning, "InvalidSchedule", schedule_error.clone()));
@@ -83,7 +88,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &ZonedSchedule, no
         return;
     };
     plan.wake(next);
-    let deadline = cron.at(&["spec", "startingDeadlineSeconds"]).and_then(Value::as_int);
+    let deadline = cron.int_at(&["spec", "startingDeadlineSeconds"]);
     let last = time(cron.str_at(&["status", "lastScheduleTime"]));
     let born = Meta::of(cron).creation_timestamp();
     let mut from = last.or(born).unwrap_or(now);
@@ -166,7 +171,7 @@ fn name(cron: &Value, at: Time) -> String {
 /// Deletes finished Jobs beyond the history limits.
 fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     let over = |kind: &str, limit: &str| {
-        let limit = cron.at(&["spec", limit]).and_then(Value::as_int).and_then(|limit| usize::try_from(limit).ok());
+        let limit = cron.int_at(&["spec", limit]).and_then(|limit| usize::try_from(limit).ok());
         let is = |job: &&&Value| job::finished(job).and_then(|have| have.str_at(&["type"])) == Some(kind);
         let mut over: Vec<&Value> = jobs.iter().filter(is).copied().collect();
         over.sort_by_cached_key(|job| (time(job.str_at(&["status", "startTime"])), Meta::of(job).name().to_owned()));
@@ -183,7 +188,7 @@ fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
 fn finished_job_events(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     let mut events = Vec::new();
     for entry in active(cron) {
-        let (uid, name) = (entry.str_at(&["uid"]), entry.str_at(&["name"]).unwrap_or_default());
+        let (uid, name) = (entry.str_at(&["uid"]), entry.text_at(&["name"]));
         match jobs.iter().find(|job| Some(Meta::of(job).uid()) == uid) {
             None => {
                 let message = format!("Active job went missing: {name}");
@@ -191,7 +196,7 @@ fn finished_job_events(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
             }
             Some(job) => {
                 if let Some(done) = job::finished(job) {
-                    let kind = done.str_at(&["type"]).unwrap_or_default();
+                    let kind = done.text_at(&["type"]);
                     let message = format!("Saw completed job: {name}, condition: {kind}");
                     events.push(event(cron, EventType::Normal, "SawCompletedJob", message));
                 }
@@ -233,14 +238,14 @@ fn status(cron: &Value, jobs: &[&Value]) -> Status {
     let status = Value::Object(status);
     let update = (status != old).then(|| {
         let mut object = cron.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         Action::UpdateStatus { resource: kinds::CRON_JOBS.clone(), object }
     });
     Status { update }
 }
 
 fn active(cron: &Value) -> &[Value] {
-    cron.at(&["status", "active"]).and_then(Value::as_array).unwrap_or_default()
+    cron.list_at(&["status", "active"])
 }
 
 fn known<'a>(cron: &'a Value, job: &Value) -> Option<&'a Value> {

@@ -7,7 +7,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::condition;
-use crate::read::{list, text};
 
 /// Signer of client certificates for the API server.
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -46,7 +45,7 @@ pub enum Objection {
 
 /// Parses `spec.request` of a CertificateSigningRequest with the parser of the API server's validation.
 pub fn parse(request: &Value) -> Option<CertificateRequest> {
-    CertificateRequest::from_pem(&BASE64.decode(text(request, &["spec", "request"])).ok()?).ok()
+    CertificateRequest::from_pem(&BASE64.decode(request.text_at(&["spec", "request"])).ok()?).ok()
 }
 
 /// Checks the signer's rules for request and usages. Signers that are not built in have no rules here.
@@ -99,12 +98,12 @@ fn check_common_name(request: &CertificateRequest) -> Result<(), Objection> {
 }
 
 pub fn usages(request: &Value) -> Vec<&str> {
-    list(request, &["spec", "usages"]).iter().filter_map(Value::as_str).collect()
+    request.list_at(&["spec", "usages"]).iter().filter_map(Value::as_str).collect()
 }
 
 /// Whether a condition of the type exists and its status is not False.
 pub fn is(request: &Value, kind: &str) -> bool {
-    condition::find(request, kind).is_some_and(|condition| text(condition, &["status"]) != "False")
+    condition::find(request, kind).is_some_and(|condition| condition.text_at(&["status"]) != "False")
 }
 
 const fn none_of<T>(names: &[T], kind: &'static str) -> Result<(), Objection> {

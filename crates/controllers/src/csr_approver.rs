@@ -1,24 +1,22 @@
 //! CSR approver: approves certificates that authorized nodes request for their kubelet and node components.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use api::certificates::request::CertificateRequest;
+use api::resources::{self, CERTIFICATE_SIGNING_REQUESTS};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Resource, Value, value};
+use apimachinery::{GroupResource, Key, Value, value};
 use auth::node::component;
 use auth::user::{NODE_PREFIX, NODES};
-use controller::{Action, Cache, Controller, Plan, ServerQuery, kinds};
+use controller::{Action, Cache, Controller, Plan, ServerQuery, Write, kinds};
 
 use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
-use crate::read::{list, text};
 
 /// Initial delay until a denied SubjectAccessReview is repeated; doubles up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_nanos(200_000_000);
 const RETRY_MAX: Duration = Duration::from_seconds(1000);
-
-static REVIEWS: Resource =
-    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
 /// A reason to approve: the required subresource permission, and the message of the condition.
 struct Approval {
@@ -64,17 +62,19 @@ pub struct Observation<'a> {
 
 impl Controller for CsrApprover {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "certificatesigningrequest-approving-controller";
-    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io", "nodes"];
-    const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/approval"];
+    const READS: &'static [GroupResource] = &[CERTIFICATE_SIGNING_REQUESTS, resources::NODES];
+    const WRITES: &'static [Write] = &[(CERTIFICATE_SIGNING_REQUESTS, "approval")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind != "nodes" {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind != resources::NODES {
             return keys.push(Key::of(object));
         }
         // Any node's addresses may allow or block a pending serving request.
         let waiting = cache.of(Self::READS[0]).iter().filter(|it| is_waiting(&it.value));
-        let serving = waiting.filter(|it| text(&it.value, &["spec", "signerName"]) == KUBELET_SERVING);
+        let serving = waiting.filter(|it| it.value.text_at(&["spec", "signerName"]) == KUBELET_SERVING);
         keys.extend(serving.map(|it| it.key.clone()));
     }
 
@@ -94,7 +94,7 @@ impl Controller for CsrApprover {
         queries
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let request = waiting(cache, key)?;
         let grounds = grounds(cache, request);
         if grounds.is_empty() {
@@ -119,7 +119,7 @@ impl Controller for CsrApprover {
         let now = now.to_string();
         let approved = value!({"type": "Approved", "status": "True", "reason": "AutoApproved",
             "message": (ground.message), "lastUpdateTime": (now.as_str()), "lastTransitionTime": (now.as_str())});
-        let mut conditions = list(&object, &["status", "conditions"]).to_vec();
+        let mut conditions = object.list_at(&["status", "conditions"]).to_vec();
         conditions.push(approved);
         if let Some(object) = object.as_object_mut()
             && let Some(status) = object.get_or_insert_with("status", Value::object).as_object_mut()
@@ -141,18 +141,18 @@ fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
 
 fn is_waiting(request: &Value) -> bool {
     let decided = ["Approved", "Denied"].iter().any(|kind| is(request, kind));
-    !decided && text(request, &["status", "certificate"]).is_empty()
+    !decided && request.text_at(&["status", "certificate"]).is_empty()
 }
 
 /// Returns the reasons that could apply to a request, the one with the narrowest permission first.
 fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Approval> {
-    let signer = text(request, &["spec", "signerName"]);
+    let signer = request.text_at(&["spec", "signerName"]);
     let Some(x509_request) =
         parse(request).filter(|x509_request| check(x509_request, signer, &usages(request)).is_ok())
     else {
         return Vec::new();
     };
-    let is_self = text(request, &["spec", "username"]) == x509_request.common_name;
+    let is_self = request.text_at(&["spec", "username"]) == x509_request.common_name;
     match signer {
         KUBELET_CLIENT if is_self => vec![&SELF, &NODE],
         KUBELET_CLIENT => vec![&NODE],
@@ -170,8 +170,8 @@ fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Approval> {
 
 /// Returns the node that made the request, from the user and groups recorded by the API server.
 fn requesting_node(request: &Value) -> Option<&str> {
-    let is_node = list(request, &["spec", "groups"]).iter().any(|group| group.as_str() == Some(NODES));
-    text(request, &["spec", "username"]).strip_prefix(NODE_PREFIX).filter(|node| is_node && !node.is_empty())
+    let is_node = request.list_at(&["spec", "groups"]).iter().any(|group| group.as_str() == Some(NODES));
+    request.text_at(&["spec", "username"]).strip_prefix(NODE_PREFIX).filter(|node| is_node && !node.is_empty())
 }
 
 // DEVIATION: certificates of components that run on every node are approved for nodes with the permission
@@ -198,12 +198,12 @@ fn is_component(x509_request: &CertificateRequest, node: &str) -> bool {
 fn has_names(cache: &Cache, x509_request: &CertificateRequest, node: &str) -> bool {
     let names: Vec<String> =
         x509_request.dns_names.iter().cloned().chain(x509_request.addresses.iter().map(ToString::to_string)).collect();
-    let Some(own) = cache.get("nodes", &Key::cluster(node)) else { return false };
+    let Some(own) = cache.get(resources::NODES, &Key::cluster(node)) else { return false };
     let is_of = |of: &Value, name: &str| {
-        let addresses = list(of, &["status", "addresses"]).iter();
-        addresses.map(|address| text(address, &["address"])).any(|address| same_name(address, name))
+        let addresses = of.list_at(&["status", "addresses"]).iter();
+        addresses.map(|address| address.text_at(&["address"])).any(|address| same_name(address, name))
     };
-    let others = || cache.of("nodes").iter().filter(|it| Meta::of(&it.value).name() != node);
+    let others = || cache.of(resources::NODES).iter().filter(|it| Meta::of(&it.value).name() != node);
     let is_free = |name: &str| !others().any(|it| is_of(&it.value, name) || Meta::of(&it.value).name() == name);
     names.iter().all(|name| (name == node || is_of(own, name)) && is_free(name))
 }
@@ -219,7 +219,7 @@ fn same_name(one: &str, other: &str) -> bool {
 /// Returns the SubjectAccessReview that checks whether the requester has the permission of the approval.
 fn review(request: &Value, ground: &Approval) -> ServerQuery {
     let mut spec = value!({
-        "user": (text(request, &["spec", "username"])),
+        "user": (request.text_at(&["spec", "username"])),
         "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create",
             "subresource": (ground.right), "version": "*"},
     });
@@ -232,7 +232,7 @@ fn review(request: &Value, ground: &Approval) -> ServerQuery {
     }
     let body = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
     ServerQuery {
-        resource: REVIEWS.clone(),
+        resource: kinds::SUBJECT_ACCESS_REVIEWS.clone(),
         key: Key::default(),
         subresource: "".into(),
         labels: None,
@@ -243,7 +243,7 @@ fn review(request: &Value, ground: &Approval) -> ServerQuery {
 
 fn is_allowed(cache: &Cache, query: &ServerQuery) -> bool {
     let response = cache.response(query).and_then(|response| response.as_ref().ok());
-    response.is_some_and(|review| crate::read::is_true(review, &["status", "allowed"]))
+    response.is_some_and(|review| review.is_true_at(&["status", "allowed"]))
 }
 
 #[cfg(test)]
@@ -275,7 +275,8 @@ mod tests {
         check_properties::<CsrApprover>(&cluster, |_| false);
         run_until_stable::<CsrApprover>(&mut cluster, |_| false);
         let stored = cluster.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
-        let message = crate::condition::find(stored, "Approved").map(|message| text(message, &["message"]).to_owned());
+        let message =
+            crate::condition::find(stored, "Approved").map(|message| message.text_at(&["message"]).to_owned());
         assert_eq!(message.unwrap_or_default(), expect);
     }
 

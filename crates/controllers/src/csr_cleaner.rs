@@ -1,12 +1,14 @@
 //! CSR cleaner: deletes old CertificateSigningRequests.
 
+use std::convert::Infallible;
+
+use api::resources::CERTIFICATE_SIGNING_REQUESTS;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 use crate::condition;
-use crate::read::text;
 
 /// Retention after a decision or an issued certificate.
 const DECIDED: Duration = Duration::from_seconds(3600);
@@ -17,15 +19,17 @@ pub struct CsrCleaner;
 
 impl Controller for CsrCleaner {
     type Observed<'a> = &'a Value;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "certificatesigningrequest-cleaner-controller";
-    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
-    const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
+    const READS: &'static [GroupResource] = &[CERTIFICATE_SIGNING_REQUESTS];
+    const WRITES: &'static [Write] = &[(CERTIFICATE_SIGNING_REQUESTS, "")];
 
-    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<&'a Value> {
         cache.get(Self::READS[0], key)
     }
 
@@ -44,7 +48,7 @@ fn ends_at(request: &Value) -> Time {
     let decided = ["Approved", "Denied", "Failed"].iter().filter_map(|kind| {
         let condition = condition::find(request, kind)?;
         // An approved request without a certificate is still pending.
-        let waits = *kind == "Approved" && text(request, &["status", "certificate"]).is_empty();
+        let waits = *kind == "Approved" && request.text_at(&["status", "certificate"]).is_empty();
         let time = condition.str_at(&["lastUpdateTime"]).and_then(|text| Time::parse(text).ok()).unwrap_or(created);
         Some(time.plus(if waits { PENDING } else { DECIDED }))
     });
@@ -66,7 +70,7 @@ mod tests {
             check_properties::<CsrCleaner>(&cluster, |_| false);
             let start = cluster.now;
             run_until_stable::<CsrCleaner>(&mut cluster, |_| false);
-            assert!(cluster.of("certificatesigningrequests.certificates.k8s.io").is_empty());
+            assert!(cluster.of(CERTIFICATE_SIGNING_REQUESTS).is_empty());
             assert_eq!(cluster.now.since(start).whole_seconds(), hours * 3600);
         };
         let conditions =

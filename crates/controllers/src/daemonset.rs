@@ -7,12 +7,14 @@ mod rollout;
 mod status;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
+use api::resources::{CONTROLLER_REVISIONS, DAEMON_SETS, EVENTS, NODES, PODS};
 use api::view::{Node, Pod, PodSpec};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Write, kinds};
 
 use crate::adoption;
 use backoff::Backoffs;
@@ -37,34 +39,36 @@ pub struct Observation<'a> {
 
 impl Controller for DaemonSet {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "daemonset-controller";
-    const READS: &'static [&'static str] = &["daemonsets.apps", "pods", "nodes", "controllerrevisions.apps"];
-    const WRITES: &'static [&'static str] = &["pods", "controllerrevisions.apps", "daemonsets.apps/status", "events"];
+    const READS: &'static [GroupResource] = &[DAEMON_SETS, PODS, NODES, CONTROLLER_REVISIONS];
+    const WRITES: &'static [Write] = &[(PODS, ""), (CONTROLLER_REVISIONS, ""), (DAEMON_SETS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "daemonsets.apps" => keys.push(Key::of(object)),
-            "nodes" => keys.extend(sets_for_node(cache, object)),
-            _ => adoption::concerned(object, "DaemonSet", cache.of("daemonsets.apps"), keys),
+            DAEMON_SETS => keys.push(Key::of(object)),
+            NODES => keys.extend(sets_for_node(cache, object)),
+            _ => adoption::concerned(object, "DaemonSet", cache.of(DAEMON_SETS), keys),
         }
     }
 
     /// Ignores node status updates: eligibility depends on a node's labels and spec only.
-    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: GroupResource, old: &Value, new: &Value) -> bool {
         let labels = |node: &Value| Meta::of(node).value("labels").cloned();
-        kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
+        kind != NODES || labels(old) != labels(new) || old.get("spec") != new.get("spec")
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let set = cache.get("daemonsets.apps", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let set = cache.get(DAEMON_SETS, key)?;
         let uid = Meta::of(set).uid();
         Some(Observation {
             set,
-            nodes: cache.of("nodes").iter().map(|entry| &entry.value).collect(),
-            controlled: cache.controlled_by("pods", uid).collect(),
-            orphans: cache.orphans("pods", &key.namespace).collect(),
-            revisions: cache.controlled_by("controllerrevisions.apps", uid).collect(),
-            orphan_revisions: cache.orphans("controllerrevisions.apps", &key.namespace).collect(),
+            nodes: cache.of(NODES).iter().map(|entry| &entry.value).collect(),
+            controlled: cache.controlled_by(PODS, uid).collect(),
+            orphans: cache.orphans(PODS, &key.namespace).collect(),
+            revisions: cache.controlled_by(CONTROLLER_REVISIONS, uid).collect(),
+            orphan_revisions: cache.orphans(CONTROLLER_REVISIONS, &key.namespace).collect(),
             memory: cache.memory(),
         })
     }
@@ -253,7 +257,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn available_at(&self, pod: &Value) -> Option<Time> {
-        let seconds = self.set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let seconds = self.set.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
         Pod(pod).available_at(seconds)
     }
 
@@ -286,12 +290,12 @@ fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
 fn sets_for_node(cache: &Cache, node: &Value) -> Vec<Key> {
     let name = Meta::of(node).name();
     let mut keys: Vec<Key> = cache
-        .of("daemonsets.apps")
+        .of(DAEMON_SETS)
         .iter()
         .filter(|entry| belongs(&entry.value, &make::spec(&entry.value), node).1)
         .map(|entry| entry.key.clone())
         .collect();
-    for pod in cache.on_node("pods", name) {
+    for pod in cache.on_node(PODS, name) {
         let meta = Meta::of(pod);
         let owner = meta.controller().filter(|owner| owner.kind() == "DaemonSet");
         keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
@@ -302,7 +306,7 @@ fn sets_for_node(cache: &Cache, node: &Value) -> Vec<Key> {
 /// Reports a selector that matches all pods. Old API versions allowed it; the DaemonSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
     let mut plan = Plan::waiting("the selector is empty or invalid");
-    let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    let seen = set.int_at(&["status", "observedGeneration"]).unwrap_or(0);
     if seen < Meta::of(set).generation() {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();
         let regarding = Regarding::object(set);

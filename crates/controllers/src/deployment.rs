@@ -12,10 +12,13 @@ mod scale;
 mod sets;
 mod status;
 
+use std::convert::Infallible;
+
+use api::resources::{DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Rejection, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Rejection, Write, kinds};
 
 use crate::adoption;
 use sets::Sets;
@@ -37,29 +40,31 @@ pub struct Observation<'a> {
 
 impl Controller for Deployment {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "deployment-controller";
-    const READS: &'static [&'static str] = &["deployments.apps", "replicasets.apps", "pods"];
-    const WRITES: &'static [&'static str] = &["replicasets.apps", "deployments.apps/status", "events"];
+    const READS: &'static [GroupResource] = &[DEPLOYMENTS, REPLICA_SETS, PODS];
+    const WRITES: &'static [Write] = &[(REPLICA_SETS, ""), (DEPLOYMENTS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "deployments.apps" => keys.push(Key::of(object)),
-            "replicasets.apps" => adoption::concerned(object, "Deployment", cache.of("deployments.apps"), keys),
+            DEPLOYMENTS => keys.push(Key::of(object)),
+            REPLICA_SETS => adoption::concerned(object, "Deployment", cache.of(DEPLOYMENTS), keys),
             _ => keys.extend(waits_for(cache, object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let deployment = cache.get("deployments.apps", key)?;
-        let controlled: Vec<&Value> = cache.controlled_by("replicasets.apps", Meta::of(deployment).uid()).collect();
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let deployment = cache.get(DEPLOYMENTS, key)?;
+        let controlled: Vec<&Value> = cache.controlled_by(REPLICA_SETS, Meta::of(deployment).uid()).collect();
         let name = Key::new(key.namespace.clone(), new_set::name(deployment));
-        let of_set = |set: &&'a Value| cache.controlled_by("pods", Meta::of(set).uid());
+        let of_set = |set: &&'a Value| cache.controlled_by(PODS, Meta::of(set).uid());
         let pods = if is_recreate(deployment) { controlled.iter().flat_map(of_set).collect() } else { Vec::new() };
         Some(Observation {
             deployment,
             controlled,
-            orphans: cache.orphans("replicasets.apps", &key.namespace).collect(),
-            namesake: cache.get("replicasets.apps", &name),
+            orphans: cache.orphans(REPLICA_SETS, &key.namespace).collect(),
+            namesake: cache.get(REPLICA_SETS, &name),
             pods,
             rejection: cache.rejection(),
         })
@@ -93,7 +98,7 @@ impl Controller for Deployment {
 
 /// Returns `spec.replicas`, 1 by default.
 pub fn replicas(deployment: &Value) -> i64 {
-    deployment.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
+    deployment.int_at(&["spec", "replicas"]).unwrap_or(1)
 }
 
 fn finish(sets: Sets<'_>, extra: Vec<Action>, how: status::StatusInputs<'_>, now: Time) -> Plan {
@@ -120,7 +125,7 @@ fn selects_all(deployment: &Value) -> Plan {
 }
 
 fn is_paused(deployment: &Value) -> bool {
-    deployment.at(&["spec", "paused"]).and_then(Value::as_bool) == Some(true)
+    deployment.is_true_at(&["spec", "paused"])
 }
 
 fn is_recreate(deployment: &Value) -> bool {
@@ -131,10 +136,10 @@ fn is_recreate(deployment: &Value) -> bool {
 fn waits_for(cache: &Cache, pod: &Value) -> Option<Key> {
     let meta = Meta::of(pod);
     let set = meta.controller().filter(|owner| owner.kind() == "ReplicaSet")?;
-    let set = cache.get("replicasets.apps", &Key::new(meta.namespace(), set.name()))?;
+    let set = cache.get(REPLICA_SETS, &Key::new(meta.namespace(), set.name()))?;
     let owner = Meta::of(set).controller().filter(|owner| owner.kind() == "Deployment")?;
     let key = Key::new(meta.namespace(), owner.name());
-    cache.get("deployments.apps", &key).filter(|deployment| is_recreate(deployment)).map(|_| key)
+    cache.get(DEPLOYMENTS, &key).filter(|deployment| is_recreate(deployment)).map(|_| key)
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! Device taint eviction: deletes pods that do not, or no longer, tolerate a NoExecute taint of their DRA devices.
 
+use std::convert::Infallible;
+
+use api::resources::{EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value};
-use controller::{Cache, Controller, Plan};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Cache, Controller, Plan, Write};
 
-use crate::read::{list, text};
-use crate::resource_claim::{CLAIMS, names_of};
+use crate::resource_claim::names_of;
 use crate::taint_eviction::{EvictionMessages, TolerationPeriod, evict, tolerated};
 
-const SLICES: &str = "resourceslices.resource.k8s.io";
 const MESSAGES: EvictionMessages = EvictionMessages {
     reason: "DeletionByDeviceTaintManager",
     message: "Device Taint manager: deleting due to NoExecute taint",
@@ -30,38 +31,43 @@ pub struct Observation<'a> {
 
 impl Controller for DeviceTaintEviction {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "device-taint-eviction";
-    const READS: &'static [&'static str] = &["pods", CLAIMS, SLICES];
-    const WRITES: &'static [&'static str] = &["pods", "pods/status", "events"];
+    const READS: &'static [GroupResource] = &[PODS, RESOURCE_CLAIMS, RESOURCE_SLICES];
+    const WRITES: &'static [Write] = &[(PODS, ""), (PODS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
-            CLAIMS => keys.extend(users(object)),
+            PODS => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
+            RESOURCE_CLAIMS => keys.extend(users(object)),
             // The taints of a slice affect the pods that use devices of its pool.
             _ if taints(object).next().is_none() => {}
             _ => {
                 let of_slice = |claim: &Value| devices(claim).any(|device| is_in(object, device));
-                let claims = cache.of(CLAIMS).iter().filter(|it| of_slice(&it.value));
+                let claims = cache.of(RESOURCE_CLAIMS).iter().filter(|it| of_slice(&it.value));
                 keys.extend(claims.flat_map(|it| users(&it.value)));
             }
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod =
-            cache.get("pods", key).filter(|found| !Pod(found).node_name().is_empty() && Pod(found).is_active())?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let pod = cache.get(PODS, key).filter(|found| !Pod(found).node_name().is_empty() && Pod(found).is_active())?;
         let mut found = Vec::new();
         for name in names_of(pod) {
-            let Some(claim) = cache.get(CLAIMS, &Key::new(key.namespace.clone(), name)) else { continue };
+            let Some(claim) = cache.get(RESOURCE_CLAIMS, &Key::new(key.namespace.clone(), name)) else { continue };
             // The claim may be reserved for other pods.
-            if !list(claim, &["status", "reservedFor"]).iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid()) {
+            if !claim
+                .list_at(&["status", "reservedFor"])
+                .iter()
+                .any(|user| user.text_at(&["uid"]) == Meta::of(pod).uid())
+            {
                 continue;
             }
             for device in devices(claim) {
-                let slices = cache.of(SLICES).iter().map(|it| &it.value).filter(|slice| is_in(slice, device));
-                let all = slices.flat_map(taints).filter(|(name, _)| *name == text(device, &["device"]));
-                found.extend(all.map(|(_, taint)| (list(device, &["tolerations"]), taint)));
+                let slices = cache.of(RESOURCE_SLICES).iter().map(|it| &it.value).filter(|slice| is_in(slice, device));
+                let all = slices.flat_map(taints).filter(|(name, _)| *name == device.text_at(&["device"]));
+                found.extend(all.map(|(_, taint)| (device.list_at(&["tolerations"]), taint)));
             }
         }
         Some(Observation { pod, taints: found })
@@ -88,26 +94,27 @@ impl Controller for DeviceTaintEviction {
 /// Returns the pods that the claim is reserved for.
 fn users(claim: &Value) -> impl Iterator<Item = Key> {
     let namespace = Meta::of(claim).namespace();
-    let users = list(claim, &["status", "reservedFor"]).iter().filter(|user| text(user, &["resource"]) == "pods");
-    users.map(move |user| Key::new(namespace, text(user, &["name"])))
+    let users = claim.list_at(&["status", "reservedFor"]).iter().filter(|user| user.text_at(&["resource"]) == "pods");
+    users.map(move |user| Key::new(namespace, user.text_at(&["name"])))
 }
 
 /// Returns the devices allocated for the claim.
 fn devices(claim: &Value) -> std::slice::Iter<'_, Value> {
-    list(claim, &["status", "allocation", "devices", "results"]).iter()
+    claim.list_at(&["status", "allocation", "devices", "results"]).iter()
 }
 
 /// Whether the slice belongs to the device's pool.
 fn is_in(slice: &Value, device: &Value) -> bool {
-    text(slice, &["spec", "driver"]) == text(device, &["driver"])
-        && text(slice, &["spec", "pool", "name"]) == text(device, &["pool"])
+    slice.text_at(&["spec", "driver"]) == device.text_at(&["driver"])
+        && slice.text_at(&["spec", "pool", "name"]) == device.text_at(&["pool"])
 }
 
 /// Returns the NoExecute taints of a slice, with the device's name.
 fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    let devices = list(slice, &["spec", "devices"]).iter();
-    let all = devices.flat_map(|device| list(device, &["taints"]).iter().map(|taint| (text(device, &["name"]), taint)));
-    all.filter(|(_, taint)| text(taint, &["effect"]) == "NoExecute")
+    let devices = slice.list_at(&["spec", "devices"]).iter();
+    let all =
+        devices.flat_map(|device| device.list_at(&["taints"]).iter().map(|taint| (device.text_at(&["name"]), taint)));
+    all.filter(|(_, taint)| taint.text_at(&["effect"]) == "NoExecute")
 }
 
 #[cfg(test)]

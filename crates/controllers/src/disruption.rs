@@ -1,20 +1,25 @@
 //! Disruption controller: computes the status of PodDisruptionBudgets, such as disruptionsAllowed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
+use api::resources::{
+    CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS,
+    REPLICATION_CONTROLLERS, STATEFUL_SETS,
+};
 use api::view::Pod;
 use apimachinery::labels::Selector;
 use apimachinery::meta::{Meta, OwnerReference};
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Object, Value, value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, ServerQuery, kinds};
+use apimachinery::{GroupResource, Key, Object, Value, value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, ServerQuery, Write, kinds};
 
 use crate::{condition, int_or_percent, scale_target};
 
 /// Time after which a pod whose eviction was granted, but that was not deleted, counts as healthy again.
 const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
 /// The built-in workloads with `spec.replicas`.
-const WORKLOADS: &[&str] = &["replicasets.apps", "deployments.apps", "statefulsets.apps", "replicationcontrollers"];
+const WORKLOADS: &[GroupResource] = &[REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS];
 
 pub struct Disruption;
 
@@ -29,27 +34,29 @@ pub struct Observation<'a> {
 
 impl Controller for Disruption {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "controllermanager";
-    const READS: &'static [&'static str] = &[
-        "poddisruptionbudgets.policy",
-        "pods",
-        "replicasets.apps",
-        "deployments.apps",
-        "statefulsets.apps",
-        "replicationcontrollers",
-        scale_target::DEFINITIONS,
+    const READS: &'static [GroupResource] = &[
+        POD_DISRUPTION_BUDGETS,
+        PODS,
+        REPLICA_SETS,
+        DEPLOYMENTS,
+        STATEFUL_SETS,
+        REPLICATION_CONTROLLERS,
+        CUSTOM_RESOURCE_DEFINITIONS,
     ];
-    const WRITES: &'static [&'static str] = &["poddisruptionbudgets.policy/status", "events"];
+    const WRITES: &'static [Write] = &[(POD_DISRUPTION_BUDGETS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "poddisruptionbudgets.policy" {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == POD_DISRUPTION_BUDGETS {
             keys.push(Key::of(object));
             return;
         }
         // CRDs are also in `READS`. They have no pod template and affect no budget.
-        let labels = if kind == "pods" { Some(object) } else { object.at(&["spec", "template"]) };
+        let labels = if kind == PODS { Some(object) } else { object.at(&["spec", "template"]) };
         let Some(labels) = labels else { return };
-        for entry in cache.of("poddisruptionbudgets.policy").in_namespace(Meta::of(object).namespace()) {
+        for entry in cache.of(POD_DISRUPTION_BUDGETS).in_namespace(Meta::of(object).namespace()) {
             if selector(&entry.value).is_some_and(|selector| selector.matches_labels(Meta::of(labels).labels())) {
                 keys.push(entry.key.clone());
             }
@@ -58,7 +65,7 @@ impl Controller for Disruption {
 
     /// Requests the scale subresource of custom workloads.
     fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
-        let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
+        let Some(budget) = cache.get(POD_DISRUPTION_BUDGETS, key) else { return Vec::new() };
         let mut queries: Vec<ServerQuery> = Vec::new();
         for pod in pods_of(cache, budget) {
             let Some(owner) = Meta::of(pod).controller() else { continue };
@@ -72,8 +79,8 @@ impl Controller for Disruption {
         queries
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let budget = cache.get("poddisruptionbudgets.policy", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let budget = cache.get(POD_DISRUPTION_BUDGETS, key)?;
         let pods = pods_of(cache, budget);
         let expected = expected(cache, &pods);
         Some(Observation { budget, pods, expected })
@@ -114,7 +121,7 @@ impl Controller for Disruption {
 
 fn pods_of<'a>(cache: &'a Cache, budget: &Value) -> Vec<&'a Value> {
     let Some(selector) = selector(budget) else { return Vec::new() };
-    let pods = cache.in_namespace("pods", Meta::of(budget).namespace());
+    let pods = cache.in_namespace(PODS, Meta::of(budget).namespace());
     pods.filter(|pod| selector.matches_object(pod)).collect()
 }
 
@@ -138,11 +145,11 @@ fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> ServerQuer
 /// Returns the replicas of the custom workload that controls the pod.
 fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, String> {
     let scale =
-        cache.response(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not asked for".into()))?;
+        cache.response(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not requested".into()))?;
     if Meta::of(&scale).uid() != owner.uid() {
         return Err(format!("found no controllers for pod {:?}", Meta::of(pod).name()));
     }
-    Ok(scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0))
+    Ok(scale.int_at(&["spec", "replicas"]).unwrap_or(0))
 }
 
 /// Returns the selector. An empty selector matches all pods, a missing one none.
@@ -178,7 +185,7 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
             continue;
         }
         let found = WORKLOADS.iter().find_map(|kind| {
-            let workload = cache.get(kind, &Key::new(meta.namespace(), owner.name()))?;
+            let workload = cache.get(*kind, &Key::new(meta.namespace(), owner.name()))?;
             (Meta::of(workload).uid() == owner.uid()).then_some(workload)
         });
         if found.is_none() && is_custom(owner.api_version()) {
@@ -188,12 +195,12 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
         let Some(found) = found else { return Err(format!("found no controllers for pod {:?}", meta.name())) };
         // The replicas of a Deployment include those of its ReplicaSet.
         let whole = Meta::of(found).controller().filter(|owner| owner.kind() == "Deployment").and_then(|owner| {
-            let deployment = cache.get("deployments.apps", &Key::new(meta.namespace(), owner.name()))?;
+            let deployment = cache.get(DEPLOYMENTS, &Key::new(meta.namespace(), owner.name()))?;
             (Meta::of(deployment).uid() == owner.uid()).then_some(deployment)
         });
         let counted = whole.is_none_or(|whole| seen.insert(Meta::of(whole).uid().to_owned()));
         if counted {
-            total += whole.unwrap_or(found).at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1);
+            total += whole.unwrap_or(found).int_at(&["spec", "replicas"]).unwrap_or(1);
         }
     }
     Ok(total)
@@ -234,7 +241,7 @@ fn failed(budget: &Value, cause: &str, now: Time) -> Plan {
 }
 
 fn write(budget: &Value, mut status: Object, reason: (&str, &str), message: &str, now: Time) -> Option<Action> {
-    let mut conditions = budget.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut conditions = budget.list_at(&["status", "conditions"]).to_vec();
     let old = condition::in_list(&conditions, "DisruptionAllowed").cloned();
     let unchanged = old.filter(|old| old.str_at(&["status"]) == Some(reason.0));
     let since = unchanged.and_then(|old| old.str_at(&["lastTransitionTime"]).map(str::to_owned));
@@ -245,7 +252,7 @@ fn write(budget: &Value, mut status: Object, reason: (&str, &str), message: &str
     let status = Value::Object(status);
     (budget.get("status") != Some(&status)).then(|| {
         let mut object = budget.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         Action::UpdateStatus { resource: kinds::POD_DISRUPTION_BUDGETS.clone(), object }
     })
 }
@@ -314,7 +321,8 @@ mod tests {
         cluster.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
             *budget = merge::apply(budget.take(), granted);
         });
-        let plan = controller::decide::<Disruption>(&cluster.cache::<Disruption>(), &Key::new("a", "b"), cluster.now);
+        let plan =
+            controller::decide::<Disruption>(&cluster.cache::<Disruption>(), &(), &Key::new("a", "b"), cluster.now);
         plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
         assert_eq!(status(&cluster)["disruptionsAllowed"], 0.into());
         run_until_stable::<Disruption>(&mut cluster, |_| false);
@@ -368,7 +376,7 @@ mod tests {
             let cache = cluster.cache::<Disruption>();
             let queries = Disruption::queries(&cache, &key, cluster.now);
             drop(cache);
-            assert_eq!(queries.len(), 1, "each is asked for once");
+            assert_eq!(queries.len(), 1, "each scale is requested once");
             run_until_stable::<Disruption>(cluster, kubelet);
             let status = cluster.get(&kinds::POD_DISRUPTION_BUDGETS, &key).unwrap()["status"].clone();
             (queries[0].clone(), status["expectedPods"].as_int(), status["disruptionsAllowed"].as_int())

@@ -6,8 +6,6 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Resource, Value, value};
 use controller::{Action, Preconditions, kinds};
 
-use crate::read::{list, text};
-
 /// The label with the controller of a slice.
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
@@ -49,7 +47,7 @@ pub(crate) fn ports_key(ports: &[Value]) -> String {
         .iter()
         .map(|port| {
             let number = port.get("port").and_then(Value::as_int).unwrap_or(0);
-            let part = |field| text(port, &[field]);
+            let part = |field| port.text_at(&[field]);
             format!("{}/{}/{number}/{}", part("name"), part("protocol"), part("appProtocol"))
         })
         .collect();
@@ -69,7 +67,7 @@ pub(crate) fn pack(
     let mut changes = Changes::default();
     let mut by_ports: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for slice in existing {
-        by_ports.entry(ports_key(list(slice, &["ports"]))).or_default().push(slice);
+        by_ports.entry(ports_key(slice.list_at(&["ports"]))).or_default().push(slice);
     }
     for (key, group) in groups {
         let here = by_ports.remove(&key).unwrap_or_default();
@@ -79,7 +77,9 @@ pub(crate) fn pack(
     if placeholder && existing.len() == changes.delete.len() && changes.create.is_empty() {
         let empty = fresh(desired, family, &Group::default());
         let is_it = |slice: &Value| {
-            list(slice, &["endpoints"]).is_empty() && list(slice, &["ports"]).is_empty() && is_labelled(slice, desired)
+            slice.list_at(&["endpoints"]).is_empty()
+                && slice.list_at(&["ports"]).is_empty()
+                && is_labelled(slice, desired)
         };
         match changes.delete.as_slice() {
             [only] if is_it(only) => changes.delete.clear(),
@@ -133,7 +133,7 @@ pub(crate) fn delete(resource: &Resource, slice: &Value) -> Action {
 fn pack_group(desired: &DesiredSlices<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
     let (mut updated, mut unchanged): (Vec<Value>, Vec<&Value>) = (Vec::new(), Vec::new());
     for slice in existing {
-        let have = list(slice, &["endpoints"]);
+        let have = slice.list_at(&["endpoints"]);
         let retained: Vec<Value> =
             have.iter().filter_map(|endpoint| take_same(&mut group.endpoints, endpoint)).collect();
         if retained.is_empty() && !have.is_empty() {
@@ -145,24 +145,24 @@ fn pack_group(desired: &DesiredSlices<'_>, family: &str, existing: &[&Value], mu
         }
     }
     // Slices that must be written anyway are filled first, the fullest before the others.
-    updated.sort_by_key(|slice| std::cmp::Reverse(list(slice, &["endpoints"]).len()));
+    updated.sort_by_key(|slice| std::cmp::Reverse(slice.list_at(&["endpoints"]).len()));
     for slice in &mut updated {
         fill(slice, &mut group.endpoints, desired.slice_max);
     }
     while !group.endpoints.is_empty() {
         let count = group.endpoints.len();
-        let fits = |slice: &Value| list(slice, &["endpoints"]).len() + count <= desired.slice_max;
+        let fits = |slice: &Value| slice.list_at(&["endpoints"]).len() + count <= desired.slice_max;
         // The fullest slice that has room for all remaining endpoints.
         let best = unchanged
             .iter()
             .enumerate()
             .filter(|(_, slice)| fits(slice))
-            .max_by_key(|(_, slice)| list(slice, &["endpoints"]).len())
+            .max_by_key(|(_, slice)| slice.list_at(&["endpoints"]).len())
             .map(|(at, _)| at);
         match best {
             Some(at) => {
                 let slice = unchanged.remove(at);
-                let mut slice = filled(slice, desired, list(slice, &["endpoints"]).to_vec());
+                let mut slice = filled(slice, desired, slice.list_at(&["endpoints"]).to_vec());
                 fill(&mut slice, &mut group.endpoints, desired.slice_max);
                 updated.push(slice);
             }
@@ -180,7 +180,7 @@ fn pack_group(desired: &DesiredSlices<'_>, family: &str, existing: &[&Value], mu
 /// Removes from `desired` the endpoint with the same addresses and target.
 fn take_same(desired: &mut Vec<Value>, endpoint: &Value) -> Option<Value> {
     let key = |endpoint: &Value| {
-        let target = |field| text(endpoint, &["targetRef", field]).to_owned();
+        let target = |field| endpoint.text_at(&["targetRef", field]).to_owned();
         (endpoint.get("addresses").cloned(), target("namespace"), target("name"))
     };
     let endpoint_key = key(endpoint);

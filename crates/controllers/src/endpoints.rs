@@ -2,13 +2,15 @@
 
 pub mod subsets;
 
+use std::convert::Infallible;
+
+use api::resources::{ENDPOINTS, PODS, SERVICES};
 use api::view::Pod;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
-use apimachinery::{Key, Object, Value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Object, Value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
-use crate::read::{list, text, texts};
 use crate::service;
 
 use subsets::{ADDRESSES_MAX, Subset};
@@ -30,22 +32,24 @@ pub struct Observation<'a> {
 
 impl Controller for Endpoints {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "endpoint-controller";
-    const READS: &'static [&'static str] = &["services", "pods", "endpoints"];
-    const WRITES: &'static [&'static str] = &["endpoints"];
+    const READS: &'static [GroupResource] = &[SERVICES, PODS, ENDPOINTS];
+    const WRITES: &'static [Write] = &[(ENDPOINTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => service::of_pod(cache, object, keys),
+            PODS => service::of_pod(cache, object, keys),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let service = cache.get("services", key);
-        let published = cache.get("endpoints", key);
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let service = cache.get(SERVICES, key);
+        let published = cache.get(ENDPOINTS, key);
         let Some(service) = service else { return Some(Observation { service, pods: Vec::new(), published }) };
-        let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
+        let pods = cache.in_namespace(PODS, &key.namespace).filter(|pod| service::selects(service, pod));
         Some(Observation { service: Some(service), pods: pods.collect(), published })
     }
 
@@ -57,7 +61,7 @@ impl Controller for Endpoints {
             return managed.map(|it| Plan::of(Action::delete(&kinds::ENDPOINTS, it))).unwrap_or_default();
         };
         if !service::has_selector(service)
-            || text(service, &["spec", "type"]) == "ExternalName"
+            || service.text_at(&["spec", "type"]) == "ExternalName"
             || Meta::of(service).is_deleting()
         {
             return Plan::default();
@@ -80,7 +84,7 @@ impl Controller for Endpoints {
 fn subsets(service: &Value, pods: &[&Value]) -> Vec<Subset> {
     let unready_too = service::publishes_unready(service);
     let family = service::families(service).first().copied().unwrap_or("IPv4");
-    let ports = list(service, &["spec", "ports"]);
+    let ports = service.list_at(&["spec", "ports"]);
     let mut found = Vec::new();
     for pod in pods.iter().copied().filter(|pod| service::is_published(pod, unready_too)) {
         let Some(address) = service::addresses(pod, family).next() else { continue };
@@ -126,7 +130,7 @@ fn port_of(port: &Value, number: i64) -> Value {
 
 fn labels(service: &Value) -> Object {
     let mut labels: Object =
-        texts(service, &["metadata", "labels"]).filter(|(key, _)| *key != service::HEADLESS).collect();
+        service.entries_at(&["metadata", "labels"]).filter(|(key, _)| *key != service::HEADLESS).collect();
     if service::is_headless(service) {
         labels.insert(service::HEADLESS, "");
     }

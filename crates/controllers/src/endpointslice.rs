@@ -2,14 +2,16 @@
 
 mod hints;
 
+use std::convert::Infallible;
+
+use api::resources::{ENDPOINT_SLICES, NODES, PODS, SERVICES};
 use api::view::{Pod, SERVICE_NAME};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Object, Value, value};
-use controller::{Cache, Controller, Plan};
+use apimachinery::{GroupResource, Key, Object, Value, value};
+use controller::{Cache, Controller, Plan, Write};
 
 use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY};
-use crate::read::{list, text, texts};
 use crate::{adoption, service};
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
@@ -41,16 +43,18 @@ pub struct Observation<'a> {
 
 impl Controller for EndpointSlice {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = Infallible;
     const NAME: &'static str = "endpointslice-controller";
-    const READS: &'static [&'static str] = &["services", "pods", "endpointslices.discovery.k8s.io", "nodes"];
-    const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
+    const READS: &'static [GroupResource] = &[SERVICES, PODS, ENDPOINT_SLICES, NODES];
+    const WRITES: &'static [Write] = &[(ENDPOINT_SLICES, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "pods" => service::of_pod(cache, object, keys),
-            "nodes" => cache.on_node("pods", meta.name()).for_each(|pod| service::of_pod(cache, pod, keys)),
-            "services" => keys.push(Key::of(object)),
+            PODS => service::of_pod(cache, object, keys),
+            NODES => cache.on_node(PODS, meta.name()).for_each(|pod| service::of_pod(cache, pod, keys)),
+            SERVICES => keys.push(Key::of(object)),
             _ if meta.label(MANAGED_BY) == Some(MANAGER) => {
                 keys.extend(meta.label(SERVICE_NAME).map(|name| Key::new(meta.namespace(), name)));
             }
@@ -58,30 +62,24 @@ impl Controller for EndpointSlice {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let service = cache.get("services", key).filter(|service| service::has_selector(service))?;
-        let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
-        let with_node = pods.map(|pod| (pod, cache.get("nodes", &Key::cluster(Pod(pod).node_name()))));
-        let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
+        let service = cache.get(SERVICES, key).filter(|service| service::has_selector(service))?;
+        let pods = cache.in_namespace(PODS, &key.namespace).filter(|pod| service::selects(service, pod));
+        let with_node = pods.map(|pod| (pod, cache.get(NODES, &Key::cluster(Pod(pod).node_name()))));
+        let slices = cache.in_namespace(ENDPOINT_SLICES, &key.namespace).filter(|slice| {
             let meta = Meta::of(slice);
             meta.label(SERVICE_NAME) == Some(&key.name)
                 && meta.label(MANAGED_BY) == Some(MANAGER)
                 && !meta.is_deleting()
         });
         let nodes =
-            if hints::need_nodes(service) { cache.of("nodes").iter().map(|it| &it.value).collect() } else { vec![] };
-        Some(Observation {
-            service,
-            pods: with_node.collect(),
-            slices: slices.collect(),
-            nodes,
-            config: cache.config().copied().unwrap_or_default(),
-        })
+            if hints::need_nodes(service) { cache.of(NODES).iter().map(|it| &it.value).collect() } else { vec![] };
+        Some(Observation { service, pods: with_node.collect(), slices: slices.collect(), nodes, config: *config })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let service = observed.service;
-        if Meta::of(service).is_deleting() || text(service, &["spec", "type"]) == "ExternalName" {
+        if Meta::of(service).is_deleting() || service.text_at(&["spec", "type"]) == "ExternalName" {
             return Plan::default();
         }
         let published: Vec<(&Value, Option<&Value>)> =
@@ -91,13 +89,13 @@ impl Controller for EndpointSlice {
         let mut plan = Plan::default();
         for family in &families {
             let existing: Vec<&Value> =
-                observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == *family).collect();
+                observed.slices.iter().copied().filter(|slice| slice.text_at(&["addressType"]) == *family).collect();
             let mut groups = groups(service, &published, family);
             hints::add(service, &mut groups, &observed.nodes);
             plan.actions.extend(endpoint_slices::pack(&desired, family, &existing, groups, true).actions());
         }
         // The Service no longer has this IP family.
-        let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
+        let useless = observed.slices.iter().filter(|slice| !families.contains(&slice.text_at(&["addressType"])));
         plan.actions.extend(useless.map(|slice| endpoint_slices::delete(&controller::kinds::ENDPOINT_SLICES, slice)));
         plan
     }
@@ -105,7 +103,8 @@ impl Controller for EndpointSlice {
 
 fn desired_slices<'a>(observed: &Observation<'a>, published: &[(&Value, Option<&Value>)]) -> DesiredSlices<'a> {
     let service = observed.service;
-    let mut labels: Object = texts(service, &["metadata", "labels"])
+    let mut labels: Object = service
+        .entries_at(&["metadata", "labels"])
         .filter(|(key, _)| ![SERVICE_NAME, MANAGED_BY, service::HEADLESS].contains(key))
         .collect();
     if service::is_headless(service) {
@@ -146,10 +145,10 @@ fn groups(service: &Value, pods: &[(&Value, Option<&Value>)], family: &str) -> G
 
 fn ports(service: &Value, pod: &Value) -> Vec<Value> {
     let mut ports = Vec::new();
-    for port in list(service, &["spec", "ports"]) {
+    for port in service.list_at(&["spec", "ports"]) {
         let Some(number) = service::target_port(pod, port) else { continue };
         let mut entry = Object::new();
-        entry.insert("name", text(port, &["name"]));
+        entry.insert("name", port.text_at(&["name"]));
         entry.insert("port", number);
         entry.insert("protocol", port.str_at(&["protocol"]).unwrap_or("TCP"));
         if let Some(app) = port.str_at(&["appProtocol"]) {

@@ -1,14 +1,16 @@
 //! EndpointSlice mirroring: mirrors user-managed Endpoints of Services without a selector to EndpointSlices.
 
+use std::convert::Infallible;
+
+use api::resources::{ENDPOINT_SLICES, ENDPOINTS, SERVICES};
 use api::view::SERVICE_NAME;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Object, Value};
-use controller::{Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Object, Value};
+use controller::{Cache, Controller, Plan, Write, kinds};
 
 use crate::endpoint_slices::{self, DesiredSlices, Group, Groups, MANAGED_BY};
 use crate::endpoints::subsets::{self, Subset};
-use crate::read::{text, texts};
 use crate::{adoption, service};
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -30,31 +32,33 @@ pub struct Observation<'a> {
 
 impl Controller for EndpointSliceMirroring {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "endpointslice-mirroring-controller";
-    const READS: &'static [&'static str] = &["endpoints", "services", "endpointslices.discovery.k8s.io"];
-    const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
+    const READS: &'static [GroupResource] = &[ENDPOINTS, SERVICES, ENDPOINT_SLICES];
+    const WRITES: &'static [Write] = &[(ENDPOINT_SLICES, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "endpointslices.discovery.k8s.io" if meta.label(MANAGED_BY) == Some(MANAGER) => {
+            ENDPOINT_SLICES if meta.label(MANAGED_BY) == Some(MANAGER) => {
                 keys.extend(meta.label(SERVICE_NAME).map(|name| Key::new(meta.namespace(), name)));
             }
-            "endpointslices.discovery.k8s.io" => {}
+            ENDPOINT_SLICES => {}
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let slices = cache.in_namespace(ENDPOINT_SLICES, &key.namespace).filter(|slice| {
             let meta = Meta::of(slice);
             meta.label(SERVICE_NAME) == Some(&key.name)
                 && meta.label(MANAGED_BY) == Some(MANAGER)
                 && !meta.is_deleting()
         });
         // For a Service with a selector the EndpointSlice controller creates slices from pods.
-        let service = cache.get("services", key).filter(|service| !service::has_selector(service));
-        let endpoints = cache.get("endpoints", key).filter(|it| service.is_some() && is_mirrored(it));
+        let service = cache.get(SERVICES, key).filter(|service| !service::has_selector(service));
+        let endpoints = cache.get(ENDPOINTS, key).filter(|it| service.is_some() && is_mirrored(it));
         Some(Observation { endpoints, slices: slices.collect() })
     }
 
@@ -68,7 +72,7 @@ impl Controller for EndpointSliceMirroring {
         let mut plan = Plan::default();
         for family in ["IPv4", "IPv6"] {
             let existing: Vec<&Value> =
-                observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == family).collect();
+                observed.slices.iter().copied().filter(|slice| slice.text_at(&["addressType"]) == family).collect();
             let changes = endpoint_slices::pack(&desired, family, &existing, groups(&subsets, family), false);
             plan.actions.extend(changes.actions());
         }
@@ -82,10 +86,11 @@ fn is_mirrored(endpoints: &Value) -> bool {
 }
 
 fn desired_slices(endpoints: &Value) -> DesiredSlices<'_> {
-    let mut labels: Object = texts(endpoints, &["metadata", "labels"]).collect();
+    let mut labels: Object = endpoints.entries_at(&["metadata", "labels"]).collect();
     labels.insert(SERVICE_NAME, Meta::of(endpoints).name());
     labels.insert(MANAGED_BY, MANAGER);
-    let annotations = texts(endpoints, &["metadata", "annotations"]).filter(|(key, _)| *key != LAST_APPLIED).collect();
+    let annotations =
+        endpoints.entries_at(&["metadata", "annotations"]).filter(|(key, _)| *key != LAST_APPLIED).collect();
     DesiredSlices {
         owner: endpoints,
         reference: adoption::reference(endpoints),
@@ -124,7 +129,7 @@ fn port(port: &Value) -> Value {
 
 fn endpoint(address: &Value, ready: bool) -> Value {
     let mut endpoint = Object::new();
-    endpoint.insert("addresses", vec![Value::from(text(address, &["ip"]))]);
+    endpoint.insert("addresses", vec![Value::from(address.text_at(&["ip"]))]);
     endpoint.insert("conditions", apimachinery::value!({"ready": ready}));
     for field in ["hostname", "nodeName", "targetRef"] {
         if let Some(value) = address.get(field) {
@@ -161,7 +166,7 @@ mod tests {
         let mut cluster = new_cluster();
         check_properties::<EndpointSliceMirroring>(&cluster, |_| false);
         run_until_stable::<EndpointSliceMirroring>(&mut cluster, |_| false);
-        let slices = cluster.of("endpointslices.discovery.k8s.io");
+        let slices = cluster.of(ENDPOINT_SLICES);
         let mut rendered: Vec<String> =
             slices.iter().map(|it| format!("{} {}", it.value["endpoints"], it.value["ports"])).collect();
         rendered.sort();
@@ -176,6 +181,7 @@ mod tests {
         // After the deletion only the slices themselves trigger the key.
         let plan = controller::decide::<EndpointSliceMirroring>(
             &cluster.cache::<EndpointSliceMirroring>(),
+            &(),
             &Key::new("a", "s"),
             cluster.now,
         );
@@ -189,6 +195,6 @@ mod tests {
             apimachinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");
         });
         run_until_stable::<EndpointSliceMirroring>(&mut cluster, |_| false);
-        assert!(cluster.of("endpointslices.discovery.k8s.io").is_empty());
+        assert!(cluster.of(ENDPOINT_SLICES).is_empty());
     }
 }

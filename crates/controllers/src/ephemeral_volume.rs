@@ -1,12 +1,14 @@
 //! Ephemeral volume controller: creates the claims of generic ephemeral volumes, owned by the pod.
 
+use std::convert::Infallible;
+
+use api::resources::{EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Object, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Object, Value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Write, kinds};
 
 use crate::adoption;
-use crate::read::{list, text};
 
 /// Ephemeral volume controller. Its keys are pods.
 pub struct EphemeralVolume;
@@ -19,14 +21,16 @@ pub struct Observation<'a> {
 
 impl Controller for EphemeralVolume {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "ephemeral-volume-controller";
-    const READS: &'static [&'static str] = &["pods", "persistentvolumeclaims"];
-    const WRITES: &'static [&'static str] = &["persistentvolumeclaims", "events"];
+    const READS: &'static [GroupResource] = &[PODS, PERSISTENT_VOLUME_CLAIMS];
+    const WRITES: &'static [Write] = &[(PERSISTENT_VOLUME_CLAIMS, ""), (EVENTS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "pods" => keys.extend(ephemeral(object).next().map(|_| Key::of(object))),
+            PODS => keys.extend(ephemeral(object).next().map(|_| Key::of(object))),
             _ => keys.extend(
                 meta.controller()
                     .filter(|owner| owner.kind() == "Pod")
@@ -35,11 +39,11 @@ impl Controller for EphemeralVolume {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod = cache.get("pods", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let pod = cache.get(PODS, key)?;
         let with_claim = |volume: &'a Value| {
             let name = claim_name(pod, volume);
-            (volume, cache.get("persistentvolumeclaims", &Key::new(key.namespace.clone(), name)))
+            (volume, cache.get(PERSISTENT_VOLUME_CLAIMS, &Key::new(key.namespace.clone(), name)))
         };
         Some(Observation { pod, volumes: ephemeral(pod).map(with_claim).collect() })
     }
@@ -73,11 +77,11 @@ impl Controller for EphemeralVolume {
 }
 
 fn ephemeral(pod: &Value) -> impl Iterator<Item = &Value> {
-    list(pod, &["spec", "volumes"]).iter().filter(|volume| volume.get("ephemeral").is_some())
+    pod.list_at(&["spec", "volumes"]).iter().filter(|volume| volume.get("ephemeral").is_some())
 }
 
 fn claim_name(pod: &Value, volume: &Value) -> String {
-    format!("{}-{}", Meta::of(pod).name(), text(volume, &["name"]))
+    format!("{}-{}", Meta::of(pod).name(), volume.text_at(&["name"]))
 }
 
 fn create(pod: &Value, volume: &Value) -> Action {
@@ -116,7 +120,7 @@ mod tests {
         let claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", "p-data")).unwrap();
         assert_eq!((Meta::of(claim).label("l"), Meta::of(claim).controller().unwrap().name()), (Some("v"), "p"));
         assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOnce".into());
-        assert_eq!(cluster.of("persistentvolumeclaims").len(), 1);
+        assert_eq!(cluster.of(PERSISTENT_VOLUME_CLAIMS).len(), 1);
     }
 
     #[test]

@@ -62,29 +62,29 @@ impl GlobalController for GarbageCollector {
     }
 
     fn decide(everything: &ObjectGraph, key: &Key, responses: &Answers, _: Time) -> Step {
-        let mut sweep = Sweep { everything, responses, queries: BTreeSet::new(), plan: Plan::default() };
+        let mut decision = Decision { everything, responses, queries: BTreeSet::new(), plan: Plan::default() };
         match everything.item(&key.name) {
-            None => everything.dependents(&key.name).for_each(|dependent| sweep.see_to(dependent)),
-            Some(item) if item.value.deleting && item.value.has_finalizer(ORPHAN) => sweep.orphan(item),
-            Some(item) if item.value.waits_for_dependents() => sweep.wait_for_dependents(item),
-            Some(item) => sweep.see_to(item),
+            None => everything.dependents(&key.name).for_each(|dependent| decision.see_to(dependent)),
+            Some(item) if item.value.deleting && item.value.has_finalizer(ORPHAN) => decision.orphan(item),
+            Some(item) if item.value.waits_for_dependents() => decision.wait_for_dependents(item),
+            Some(item) => decision.see_to(item),
         }
-        if sweep.queries.is_empty() {
-            Step::Execute(sweep.plan)
+        if decision.queries.is_empty() {
+            Step::Execute(decision.plan)
         } else {
-            Step::Query(sweep.queries.into_iter().collect())
+            Step::Query(decision.queries.into_iter().collect())
         }
     }
 }
 
-struct Sweep<'a> {
+struct Decision<'a> {
     everything: &'a ObjectGraph,
     responses: &'a Answers,
     queries: BTreeSet<Query>,
     plan: Plan,
 }
 
-impl Sweep<'_> {
+impl Decision<'_> {
     /// Removes the owner reference from all dependents, then the orphan finalizer.
     fn orphan(&mut self, item: &Entry<Item>) {
         let uid = item.value.uid.clone();

@@ -8,12 +8,18 @@ mod limits;
 mod metrics;
 mod usage;
 
+use std::convert::Infallible;
+
+use api::resources::{
+    CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, REPLICA_SETS,
+    REPLICATION_CONTROLLERS, STATEFUL_SETS,
+};
 use apimachinery::labels::Selector;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Object, Value, value};
+use apimachinery::{GroupResource, Key, Object, Value, value};
 use controller::{
-    Action, Cache, Controller, EventType, Plan, Regarding, Rejection, ServerQuery, ServerResponse, kinds,
+    Action, Cache, Controller, EventType, Plan, Regarding, Rejection, ServerQuery, ServerResponse, Write, kinds,
 };
 
 use crate::{condition, scale_target};
@@ -66,41 +72,43 @@ pub struct Observation<'a> {
 
 impl Controller for HorizontalPodAutoscaler {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = Infallible;
     const NAME: &'static str = "horizontal-pod-autoscaler";
-    const READS: &'static [&'static str] = &["horizontalpodautoscalers.autoscaling", "pods", scale_target::DEFINITIONS];
-    const WRITES: &'static [&'static str] = &[
-        "horizontalpodautoscalers.autoscaling/status",
-        "deployments.apps/scale",
-        "replicasets.apps/scale",
-        "replicationcontrollers/scale",
-        "statefulsets.apps/scale",
-        "events",
+    const READS: &'static [GroupResource] = &[HORIZONTAL_POD_AUTOSCALERS, PODS, CUSTOM_RESOURCE_DEFINITIONS];
+    const WRITES: &'static [Write] = &[
+        (HORIZONTAL_POD_AUTOSCALERS, "status"),
+        (DEPLOYMENTS, "scale"),
+        (REPLICA_SETS, "scale"),
+        (REPLICATION_CONTROLLERS, "scale"),
+        (STATEFUL_SETS, "scale"),
+        (EVENTS, ""),
     ];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "horizontalpodautoscalers.autoscaling" {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == HORIZONTAL_POD_AUTOSCALERS {
             keys.push(Key::of(object));
         }
     }
 
     fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
-        let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
+        let Some(hpa) = cache.get(HORIZONTAL_POD_AUTOSCALERS, key) else { return Vec::new() };
         let query = scale_of(cache, hpa);
         let mut queries = vec![query.clone()];
         if let Some(Ok(scale)) = cache.response(&query) {
-            let selector = scale.str_at(&["status", "selector"]).unwrap_or_default();
+            let selector = scale.text_at(&["status", "selector"]);
             queries.extend(specs(hpa).iter().filter_map(|spec| metrics::query(spec, &key.namespace, selector)));
         }
         queries
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let hpa = cache.get("horizontalpodautoscalers.autoscaling", key)?;
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
+        let hpa = cache.get(HORIZONTAL_POD_AUTOSCALERS, key)?;
         let target = scale_of(cache, hpa);
-        let scale = cache.response(&target).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
+        let scale = cache.response(&target).cloned().unwrap_or_else(|| Err("it was not requested".to_owned()));
         let selector = scale.as_ref().ok().and_then(|scale| scale.str_at(&["status", "selector"])).unwrap_or_default();
         let selects = Selector::parse(selector).ok().filter(|selector| !selector.is_everything());
-        let pods = cache.in_namespace("pods", &key.namespace);
+        let pods = cache.in_namespace(PODS, &key.namespace);
         let is_selected = |pod: &&Value| selects.as_ref().is_some_and(|selector| selector.matches_object(pod));
         let measured =
             specs(hpa).iter().map(|spec| cache.response(&metrics::query(spec, &key.namespace, selector)?).cloned());
@@ -110,7 +118,7 @@ impl Controller for HorizontalPodAutoscaler {
             measured: measured.collect(),
             target,
             scale,
-            config: cache.config::<Config>().copied().unwrap_or_default(),
+            config: *config,
             memory: cache.memory(),
             rejection: cache.rejection(),
         })
@@ -141,7 +149,7 @@ impl Controller for HorizontalPodAutoscaler {
 /// Computes the desired replicas and scales the target.
 fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memory: &mut Memory, plan: &mut Plan) {
     let hpa = observed.hpa;
-    let current = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
+    let current = scale.int_at(&["spec", "replicas"]).unwrap_or(0);
     report.set(
         "AbleToScale",
         true,
@@ -149,7 +157,7 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
         "the HPA controller was able to get the target's current scale",
     );
     report.current = current;
-    if scale.str_at(&["status", "selector"]).unwrap_or_default().is_empty() {
+    if scale.text_at(&["status", "selector"]).is_empty() {
         let message = "the HPA target's scale is missing a selector";
         report.set("ScalingActive", false, "InvalidSelector", message);
         report.add_event(EventType::Warning, "SelectorRequired", "selector is required".to_owned());
@@ -190,7 +198,7 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
     if desired == current {
         return;
     }
-    if let Some(rejection) = observed.rejection.filter(|rejection| rejection.writes.ends_with("/scale")) {
+    if let Some(rejection) = observed.rejection.filter(|rejection| rejection.subresource == "scale") {
         let message = format!("the HPA controller was unable to update the target scale: {}", rejection.message);
         report.set("AbleToScale", false, "FailedUpdateScale", &message);
     } else {
@@ -215,12 +223,12 @@ fn size(observed: &Observation<'_>, scale: &Value, report: &mut Report<'_>, memo
 }
 
 fn specs(hpa: &Value) -> &[Value] {
-    hpa.at(&["spec", "metrics"]).and_then(Value::as_array).unwrap_or_default()
+    hpa.list_at(&["spec", "metrics"])
 }
 
 /// Returns the request for the target's scale subresource.
 fn scale_of(cache: &Cache, hpa: &Value) -> ServerQuery {
-    let target = |field| hpa.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
+    let target = |field| hpa.text_at(&["spec", "scaleTargetRef", field]);
     ServerQuery {
         resource: scale_target::resource(cache, target("apiVersion"), target("kind")),
         key: Key::new(Meta::of(hpa).namespace(), target("name")),
@@ -301,7 +309,7 @@ impl<'a> Report<'a> {
             return Vec::new();
         }
         let mut object = self.hpa.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         let mut actions = self.events;
         actions.push(Action::UpdateStatus { resource: kinds::HORIZONTAL_POD_AUTOSCALERS.clone(), object });
         actions

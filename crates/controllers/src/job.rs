@@ -17,11 +17,14 @@ mod make;
 mod policy;
 mod status;
 
+use std::convert::Infallible;
+
+use api::resources::{EVENTS, JOBS, PODS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, Write, kinds};
 
 use crate::{adoption, condition};
 use counts::PodCounts;
@@ -46,14 +49,16 @@ pub struct Observation<'a> {
 
 impl Controller for Job {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "job-controller";
-    const READS: &'static [&'static str] = &["jobs.batch", "pods"];
-    const WRITES: &'static [&'static str] = &["pods", "jobs.batch/status", "events"];
+    const READS: &'static [GroupResource] = &[JOBS, PODS];
+    const WRITES: &'static [Write] = &[(PODS, ""), (JOBS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => {
-                adoption::concerned(object, "Job", cache.of("jobs.batch"), keys);
+            PODS => {
+                adoption::concerned(object, "Job", cache.of(JOBS), keys);
                 if is_stray(object) {
                     keys.push(Key::of(object));
                 }
@@ -62,20 +67,20 @@ impl Controller for Job {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let stray = stray_pod(cache, key);
-        let Some(job) = cache.get("jobs.batch", key) else {
+        let Some(job) = cache.get(JOBS, key) else {
             let of_job = |pod: &&Value| {
                 has_finalizer(pod)
                     && Meta::of(pod).controller().is_some_and(|it| it.kind() == "Job" && it.name() == key.name.as_str())
             };
-            let left = cache.in_namespace("pods", &key.namespace).filter(of_job).collect();
+            let left = cache.in_namespace(PODS, &key.namespace).filter(of_job).collect();
             return Some(Observation { job: None, pods: left, orphans: Vec::new(), stray });
         };
         Some(Observation {
             job: Some(job),
-            pods: cache.controlled_by("pods", Meta::of(job).uid()).collect(),
-            orphans: cache.orphans("pods", &key.namespace).collect(),
+            pods: cache.controlled_by(PODS, Meta::of(job).uid()).collect(),
+            orphans: cache.orphans(PODS, &key.namespace).collect(),
             stray,
         })
     }
@@ -147,14 +152,14 @@ fn is_stray(pod: &Value) -> bool {
 /// Returns the pod of this key if it is stray and no Job will adopt it. No controller removes the finalizer of such a
 /// pod, so neither the pod nor its namespace could be deleted.
 fn stray_pod<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
-    let pod = cache.get("pods", key).filter(|pod| is_stray(pod))?;
+    let pod = cache.get(PODS, key).filter(|pod| is_stray(pod))?;
     let adopts = |job: &Value| {
         !is_finished(job)
             && !Meta::of(job).is_deleting()
             && !Meta::of(pod).is_deleting()
             && adoption::selector(job).is_some_and(|selector| selector.matches_object(pod))
     };
-    let mut jobs = cache.in_namespace("jobs.batch", &key.namespace);
+    let mut jobs = cache.in_namespace(JOBS, &key.namespace);
     (!jobs.any(adopts)).then_some(pod)
 }
 
@@ -192,7 +197,7 @@ fn replaces_only_failed(job: &Value) -> bool {
 }
 
 fn is_suspended(job: &Value) -> bool {
-    job.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true)
+    job.is_true_at(&["spec", "suspend"])
 }
 
 fn is_indexed(job: &Value) -> bool {
@@ -205,7 +210,7 @@ fn limit_per_index(job: &Value) -> Option<i64> {
 }
 
 fn spec_number(job: &Value, field: &str) -> Option<i64> {
-    job.at(&["spec", field]).and_then(Value::as_int)
+    job.int_at(&["spec", field])
 }
 
 /// Returns the completions of an Indexed Job.

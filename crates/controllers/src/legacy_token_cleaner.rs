@@ -6,12 +6,13 @@
 //!
 //! The API server rejects a labelled token. Using the token before it is deleted restores it.
 
+use std::convert::Infallible;
+
+use api::resources::{CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
-
-use crate::read::{list, text};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, Write, kinds};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -28,6 +29,12 @@ pub struct Config {
     pub period: Duration,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self { period: Duration::from_seconds(365 * 24 * 3600) }
+    }
+}
+
 /// Legacy token cleaner. Its keys are Secrets.
 pub struct LegacyTokenCleaner;
 
@@ -41,15 +48,17 @@ pub struct Observation<'a> {
 
 impl Controller for LegacyTokenCleaner {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = Infallible;
     const NAME: &'static str = "legacy-serviceaccount-token-cleaner-controller";
-    const READS: &'static [&'static str] = &["secrets", "serviceaccounts", "pods", "configmaps"];
-    const WRITES: &'static [&'static str] = &["secrets"];
+    const READS: &'static [GroupResource] = &[SECRETS, SERVICE_ACCOUNTS, PODS, CONFIG_MAPS];
+    const WRITES: &'static [Write] = &[(SECRETS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "secrets" => keys.extend(is_token(object).then(|| Key::of(object))),
-            "configmaps" if Key::of(object) == Key::new(TRACKING.0, TRACKING.1) => {
-                let secrets = cache.of("secrets").iter().filter(|it| is_token(&it.value));
+            SECRETS => keys.extend(is_token(object).then(|| Key::of(object))),
+            CONFIG_MAPS if Key::of(object) == Key::new(TRACKING.0, TRACKING.1) => {
+                let secrets = cache.of(SECRETS).iter().filter(|it| is_token(&it.value));
                 keys.extend(secrets.map(|it| it.key.clone()));
             }
             // A pod that stops using a Secret is noticed at the next daily check.
@@ -57,23 +66,23 @@ impl Controller for LegacyTokenCleaner {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let secret = cache.get("secrets", key).filter(|secret| is_token(secret))?;
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
+        let secret = cache.get(SECRETS, key).filter(|secret| is_token(secret))?;
         let meta = Meta::of(secret);
-        let account = cache.get("serviceaccounts", &Key::new(meta.namespace(), meta.annotation(ACCOUNT)?))?;
+        let account = cache.get(SERVICE_ACCOUNTS, &Key::new(meta.namespace(), meta.annotation(ACCOUNT)?))?;
         let same = meta.annotation(ACCOUNT_UID).is_none_or(|uid| uid.is_empty() || uid == Meta::of(account).uid());
         // Secrets not listed in the ServiceAccount were created by users and are kept.
-        let made_by_itself = list(account, &["secrets"]).iter().any(|it| text(it, &["name"]) == meta.name());
+        let made_by_itself = account.list_at(&["secrets"]).iter().any(|it| it.text_at(&["name"]) == meta.name());
         if meta.is_deleting() || !same || !made_by_itself {
             return None;
         }
-        let tracking = cache.get("configmaps", &Key::new(TRACKING.0, TRACKING.1));
+        let tracking = cache.get(CONFIG_MAPS, &Key::new(TRACKING.0, TRACKING.1));
         Some(Observation {
             secret,
             // The first day was tracked only partially.
             tracked_since: tracking.and_then(|map| day(map.str_at(&["data", "since"])?)).map(|day| day.plus(DAY)),
-            in_use: cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, meta.name())),
-            period: cache.config::<Config>()?.period,
+            in_use: cache.in_namespace(PODS, &key.namespace).any(|pod| uses(pod, meta.name())),
+            period: config.period,
         })
     }
 
@@ -126,7 +135,7 @@ impl Controller for LegacyTokenCleaner {
 }
 
 fn is_token(secret: &Value) -> bool {
-    text(secret, &["type"]) == TYPE
+    secret.text_at(&["type"]) == TYPE
 }
 
 /// Parses a date as its first second, UTC.
@@ -141,16 +150,19 @@ fn uses(pod: &Value, secret: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, run_until_stable};
+    use controller::testing::{FakeCluster, check_properties_with, run_until_stable_with};
     use proptest::prelude::*;
 
     use super::*;
 
     const PERIOD: i64 = 365;
 
+    const fn config() -> Config {
+        Config { period: Duration::from_seconds(PERIOD * 24 * 3600) }
+    }
+
     fn new_cluster(labels: &Value) -> FakeCluster {
         let mut cluster = FakeCluster::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
-        cluster.configure(Config { period: Duration::from_seconds(PERIOD * 24 * 3600) });
         cluster.add(
             &kinds::CONFIG_MAPS,
             value!({"metadata": {"namespace": (TRACKING.0), "name": (TRACKING.1)}, "data": {"since": "2022-01-01"}}),
@@ -172,9 +184,9 @@ mod tests {
     }
 
     fn check(cluster: &mut FakeCluster, expect: &[&str], days: i64) {
-        check_properties::<LegacyTokenCleaner>(cluster, |_| false);
+        check_properties_with::<LegacyTokenCleaner>(&config(), cluster, |_| false);
         let start = cluster.now;
-        run_until_stable::<LegacyTokenCleaner>(cluster, |_| false);
+        run_until_stable_with::<LegacyTokenCleaner>(&config(), cluster, |_| false);
         assert_eq!(cluster.log, expect);
         assert_eq!(cluster.now.since(start).whole_seconds() / (24 * 3600), days);
     }
@@ -196,14 +208,14 @@ mod tests {
         let mut used = new_cluster(&value!({}));
         let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
         used.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
-        run_until_stable::<LegacyTokenCleaner>(&mut used, |_| false);
+        run_until_stable_with::<LegacyTokenCleaner>(&config(), &mut used, |_| false);
         assert_eq!(used.log, [""; 0]);
         let mut odd = new_cluster(&value!({"kubernetes.io/legacy-token-last-used": "yesterday"}));
-        run_until_stable::<LegacyTokenCleaner>(&mut odd, |_| false);
+        run_until_stable_with::<LegacyTokenCleaner>(&config(), &mut odd, |_| false);
         assert_eq!(odd.log, [""; 0]);
         let mut untracked = new_cluster(&value!({}));
         untracked.remove(&kinds::CONFIG_MAPS, &Key::new(TRACKING.0, TRACKING.1));
-        run_until_stable::<LegacyTokenCleaner>(&mut untracked, |_| false);
+        run_until_stable_with::<LegacyTokenCleaner>(&config(), &mut untracked, |_| false);
         assert_eq!(untracked.log, [""; 0]);
     }
 
@@ -218,8 +230,8 @@ mod tests {
                 let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
                 cluster.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
             }
-            check_properties::<LegacyTokenCleaner>(&cluster, |_| false);
-            run_until_stable::<LegacyTokenCleaner>(&mut cluster, |_| false);
+            check_properties_with::<LegacyTokenCleaner>(&config(), &cluster, |_| false);
+            run_until_stable_with::<LegacyTokenCleaner>(&config(), &mut cluster, |_| false);
             let stays = mounted || used.as_deref().is_some_and(|used| day(used).is_none());
             prop_assert_eq!(cluster.get(&kinds::SECRETS, &Key::new("a", "made")).is_some(), stays);
             prop_assert!(cluster.get(&kinds::SECRETS, &Key::new("a", "by-hand")).is_some());

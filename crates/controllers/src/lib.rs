@@ -69,7 +69,6 @@ pub mod pv_binder;
 pub mod pv_expander;
 pub mod pv_protection;
 pub mod pvc_protection;
-mod read;
 pub mod registry;
 pub mod replicaset;
 pub mod replicationcontroller;

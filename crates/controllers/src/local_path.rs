@@ -11,12 +11,13 @@
 //! The volume's finalizer is removed only after the directory, so that no directory outlives its volume, however the
 //! volume is deleted.
 
+use std::fmt;
+
+use api::resources::{EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, SideEffect, kinds};
-
-use crate::read::{list, text};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, Write, kinds};
 
 /// The provisioner's name in StorageClasses.
 pub const PROVISIONER: &str = "knarr.dev/local-path";
@@ -35,6 +36,24 @@ pub struct Config {
     pub node: String,
     /// The parent directory of all volumes.
     pub root: String,
+}
+
+/// A change of a directory of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryChange {
+    /// Creates a directory, if it does not exist.
+    Create(String),
+    /// Removes a directory with its contents, if it exists.
+    Remove(String),
+}
+
+impl fmt::Display for DirectoryChange {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(path) => write!(out, "create directory {path}"),
+            Self::Remove(path) => write!(out, "remove directory {path}"),
+        }
+    }
 }
 
 pub struct LocalPath;
@@ -57,47 +76,47 @@ pub enum Observation<'a> {
 
 impl Controller for LocalPath {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = DirectoryChange;
     const NAME: &'static str = "local-path-provisioner";
-    const READS: &'static [&'static str] =
-        &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
-    const WRITES: &'static [&'static str] = &["persistentvolumes", "events"];
+    const READS: &'static [GroupResource] = &[PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES];
+    const WRITES: &'static [Write] = &[(PERSISTENT_VOLUMES, ""), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "persistentvolumeclaims" => {
+            PERSISTENT_VOLUME_CLAIMS => {
                 keys.push(Key::of(object));
-                let volume = text(object, &["spec", "volumeName"]);
+                let volume = object.text_at(&["spec", "volumeName"]);
                 keys.extend((!volume.is_empty()).then(|| Key::cluster(volume)));
             }
-            "persistentvolumes" => keys.push(Key::of(object)),
+            PERSISTENT_VOLUMES => keys.push(Key::of(object)),
             _ => {
-                let claims = cache.of("persistentvolumeclaims").iter();
+                let claims = cache.of(PERSISTENT_VOLUME_CLAIMS).iter();
                 keys.extend(claims.filter(|it| awaits_volume(&it.value)).map(|it| it.key.clone()));
             }
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let config = cache.config::<Config>()?;
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
         if key.namespace.is_empty() {
-            let volume = cache.get("persistentvolumes", key)?;
+            let volume = cache.get(PERSISTENT_VOLUMES, key)?;
             let is_own = Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER);
             let here = nodes_of(volume) == [config.node.as_str()];
             return (is_own && here).then(|| Observation::Volume { volume, claimed: is_claimed(cache, volume) });
         }
-        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| awaits_volume(claim))?;
-        let class = Key::cluster(text(claim, &["spec", "storageClassName"]));
-        let class = cache.get("storageclasses.storage.k8s.io", &class)?;
-        let is_own = text(class, &["provisioner"]) == PROVISIONER;
+        let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, key).filter(|claim| awaits_volume(claim))?;
+        let class = Key::cluster(claim.text_at(&["spec", "storageClassName"]));
+        let class = cache.get(STORAGE_CLASSES, &class)?;
+        let is_own = class.text_at(&["provisioner"]) == PROVISIONER;
         let here = Meta::of(claim).annotation(SELECTED_NODE) == Some(config.node.as_str());
-        let made = cache.get("persistentvolumes", &Key::cluster(volume_name(claim))).is_some();
+        let made = cache.get(PERSISTENT_VOLUMES, &Key::cluster(volume_name(claim))).is_some();
         (is_own && here && !made).then_some(Observation::Claim { claim, class, config })
     }
 
-    fn plan(observed: &Observation<'_>, _: Time) -> Plan {
+    fn plan(observed: &Observation<'_>, _: Time) -> Plan<DirectoryChange> {
         match observed {
             Observation::Claim { claim, class, config } => match objection(claim) {
-                None => Plan::of(provision(claim, class, config)),
+                None => provision(claim, class, config),
                 Some(cause) => Plan {
                     actions: vec![Action::Event {
                         regarding: Regarding::object(claim),
@@ -120,24 +139,24 @@ impl Controller for LocalPath {
 fn awaits_volume(claim: &Value) -> bool {
     let meta = Meta::of(claim);
     meta.annotation(STORAGE_PROVISIONER) == Some(PROVISIONER)
-        && text(claim, &["spec", "volumeName"]).is_empty()
+        && claim.text_at(&["spec", "volumeName"]).is_empty()
         && !meta.is_deleting()
 }
 
 /// Whether the claim that the volume is bound to exists with the same UID.
 fn is_claimed(cache: &Cache, volume: &Value) -> bool {
-    let reference = |field| text(volume, &["spec", "claimRef", field]);
-    let claim = cache.get("persistentvolumeclaims", &Key::new(reference("namespace"), reference("name")));
+    let reference = |field| volume.text_at(&["spec", "claimRef", field]);
+    let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, &Key::new(reference("namespace"), reference("name")));
     claim.is_some_and(|claim| Meta::of(claim).uid() == reference("uid"))
 }
 
 /// Returns the reason why the claim cannot be provisioned.
 fn objection(claim: &Value) -> Option<&'static str> {
     let one_node = ["ReadWriteOnce", "ReadWriteOncePod"];
-    let modes = list(claim, &["spec", "accessModes"]);
+    let modes = claim.list_at(&["spec", "accessModes"]);
     if !modes.iter().all(|mode| mode.as_str().is_some_and(|mode| one_node.contains(&mode))) {
         Some("a folder of one node can only be ReadWriteOnce or ReadWriteOncePod")
-    } else if text(claim, &["spec", "volumeMode"]) == "Block" {
+    } else if claim.text_at(&["spec", "volumeMode"]) == "Block" {
         Some("a folder is no block device")
     } else if claim.at(&["spec", "selector"]).is_some_and(|selector| !selector.is_null()) {
         Some("claim.Spec.Selector is not supported")
@@ -153,7 +172,7 @@ fn volume_name(claim: &Value) -> String {
     format!("pvc-{}", Meta::of(claim).uid())
 }
 
-fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
+fn provision(claim: &Value, class: &Value, config: &Config) -> Plan<DirectoryChange> {
     let meta = Meta::of(claim);
     let name = volume_name(claim);
     let path = format!("{}/{name}_{}_{}", config.root, meta.namespace(), meta.name());
@@ -170,7 +189,7 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
             "finalizers": [FINALIZER],
         },
         "spec": {
-            "accessModes": (list(claim, &["spec", "accessModes"]).to_vec()),
+            "accessModes": (claim.list_at(&["spec", "accessModes"]).to_vec()),
             "capacity": (claim.at(&["spec", "resources", "requests"]).cloned().unwrap_or_else(Value::object)),
             "claimRef": reference,
             "local": {"path": (path.as_str())},
@@ -191,14 +210,14 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
         object,
         result_event: Some(Box::new(result_event)),
     };
-    Action::WithSideEffect { side_effect: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
+    Plan::after(DirectoryChange::Create(path), &[], create)
 }
 
 /// Returns the next step for a released or deleted volume.
-fn reclaim(volume: &Value, claimed: bool) -> Plan {
+fn reclaim(volume: &Value, claimed: bool) -> Plan<DirectoryChange> {
     let meta = Meta::of(volume);
-    let goes = text(volume, &["spec", "persistentVolumeReclaimPolicy"]) == "Delete";
-    let phase = text(volume, &["status", "phase"]);
+    let goes = volume.text_at(&["spec", "persistentVolumeReclaimPolicy"]) == "Delete";
+    let phase = volume.text_at(&["status", "phase"]);
     if !meta.is_deleting() {
         let is_over = phase == "Released" && goes && !claimed;
         return if is_over { Plan::of(Action::delete(&kinds::PERSISTENT_VOLUMES, volume)) } else { Plan::default() };
@@ -217,16 +236,15 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
     if !goes {
         return Plan::of(update);
     }
-    let side_effect = SideEffect::RemoveDirectory(text(volume, &["spec", "local", "path"]).to_owned());
-    Plan::of(Action::WithSideEffect { side_effect, into: &[], then: Box::new(update) })
+    Plan::after(DirectoryChange::Remove(volume.text_at(&["spec", "local", "path"]).to_owned()), &[], update)
 }
 
 /// Returns the nodes in the volume's node affinity.
 fn nodes_of(volume: &Value) -> Vec<&str> {
-    let terms = list(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
-    let expressions = terms.iter().flat_map(|term| list(term, &["matchExpressions"]));
-    let by_name = expressions.filter(|expression| text(expression, &["key"]) == HOST_NAME);
-    by_name.flat_map(|expression| list(expression, &["values"])).filter_map(Value::as_str).collect()
+    let terms = volume.list_at(&["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
+    let expressions = terms.iter().flat_map(|term| term.list_at(&["matchExpressions"]));
+    let by_name = expressions.filter(|expression| expression.text_at(&["key"]) == HOST_NAME);
+    by_name.flat_map(|expression| expression.list_at(&["values"])).filter_map(Value::as_str).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::resources::{NAMESPACES, PODS};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Key, Str, Value, value};
@@ -66,7 +67,7 @@ impl GlobalController for Namespace {
             .kinds
             .iter()
             .filter(|kind| kind.is_namespaced() && kind.can("list") && kind.can("delete"))
-            .partition(|kind| kind.resource.plural == "pods" && kind.resource.group.is_empty());
+            .partition(|kind| kind.resource.is(PODS));
         let mut contents = Contents::default();
         for kinds in [pods, others] {
             let unanswered = contents.add_responses(&kinds, &key.name, responses);
@@ -138,7 +139,7 @@ fn plan(discovery: &Discovery, namespace: &Value, contents: &Contents<'_>, now: 
 }
 
 fn finalizers(namespace: &Value) -> impl Iterator<Item = &str> {
-    let listed = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array).unwrap_or_default();
+    let listed = namespace.list_at(&["spec", "finalizers"]);
     listed.iter().filter_map(Value::as_str)
 }
 
@@ -153,7 +154,7 @@ fn finalized(namespace: &Value) -> Action {
 
 /// Returns the status update with the deletion conditions, if they changed.
 fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Time) -> Option<Action> {
-    let mut conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut conditions = namespace.list_at(&["status", "conditions"]).to_vec();
     for (kind, found) in findings(contents, stale) {
         let (status, reason, message) = match &found {
             Finding::Healthy(reason, message) => ("False", *reason, (*message).to_owned()),
@@ -239,11 +240,12 @@ fn findings(contents: &Contents<'_>, stale: &[String]) -> [(&'static str, Findin
 }
 
 fn is_namespace(item: &Item) -> bool {
-    item.resource.plural == "namespaces" && item.resource.group.is_empty()
+    item.resource.is(NAMESPACES)
 }
 
 #[cfg(test)]
 mod tests {
+    use api::resources::CONFIG_MAPS;
     use apimachinery::meta::MetaMut;
     use controller::object_graph::{run_until_stable, step};
     use controller::testing::{FakeCluster, kubelet};
@@ -283,7 +285,7 @@ mod tests {
         ];
         assert_eq!(cluster.log, expect);
         assert!(cluster.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
-        assert_eq!(cluster.of("configmaps").len(), 1, "another namespace is another matter");
+        assert_eq!(cluster.of(CONFIG_MAPS).len(), 1, "another namespace is another matter");
     }
 
     #[test]

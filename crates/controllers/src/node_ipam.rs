@@ -1,14 +1,14 @@
 //! Node IPAM: allocates a pod CIDR to every node.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use api::resources::{EVENTS, NODES};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
-
-use crate::read::list;
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, Write, kinds};
 
 /// The only key: all nodes are allocated in one decision.
 const ALL: &str = "all nodes";
@@ -39,19 +39,21 @@ pub struct Observation<'a> {
 
 impl Controller for NodeIpam {
     type Observed<'a> = Observation<'a>;
+    type Config = Option<Config>;
+    type Effect = Infallible;
     const NAME: &'static str = "node-ipam-controller";
-    const READS: &'static [&'static str] = &["nodes"];
-    const WRITES: &'static [&'static str] = &["nodes", "events"];
+    const READS: &'static [GroupResource] = &[NODES];
+    const WRITES: &'static [Write] = &[(NODES, ""), (EVENTS, "")];
 
-    fn affected_keys(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, _: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::cluster(ALL));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, config: &'a Option<Config>, key: &Key) -> Option<Observation<'a>> {
         if key.name != ALL {
             return None;
         }
-        Some(Observation { nodes: cache.of("nodes").iter().map(|it| &it.value).collect(), config: cache.config()? })
+        Some(Observation { nodes: cache.of(NODES).iter().map(|it| &it.value).collect(), config: config.as_ref()? })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
@@ -110,7 +112,7 @@ impl std::fmt::Display for Range {
 }
 
 fn ranges_of(node: &Value) -> impl Iterator<Item = Range> {
-    let all = list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str);
+    let all = node.list_at(&["spec", "podCIDRs"]).iter().filter_map(Value::as_str);
     all.chain(node.str_at(&["spec", "podCIDR"])).filter_map(Range::parse)
 }
 
@@ -163,7 +165,7 @@ fn address(like: IpAddr, number: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, run_until_stable};
+    use controller::testing::{FakeCluster, check_properties_with, run_until_stable_with};
     use proptest::prelude::*;
 
     use super::*;
@@ -172,10 +174,13 @@ mod tests {
         Range::parse(text).unwrap()
     }
 
+    fn config() -> Option<Config> {
+        let ranges = vec![(range("10.244.0.0/16"), 24), (range("fd00::/48"), 64)];
+        Some(Config { ranges, taken: vec![range("10.244.1.0/25")] })
+    }
+
     fn new_cluster(nodes: usize) -> FakeCluster {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        let ranges = vec![(range("10.244.0.0/16"), 24), (range("fd00::/48"), 64)];
-        cluster.configure(Config { ranges, taken: vec![range("10.244.1.0/25")] });
         for at in 0..nodes {
             cluster.add(&kinds::NODES, value!({"metadata": {"name": (format!("n{at}"))}}));
         }
@@ -183,26 +188,26 @@ mod tests {
     }
 
     fn given(cluster: &FakeCluster) -> Vec<String> {
-        cluster.of("nodes").iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
+        cluster.of(NODES).iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
     }
 
     #[test]
     fn every_node_gets_a_unique_cidr_of_each_ip_family() {
         let mut cluster = new_cluster(2);
-        check_properties::<NodeIpam>(&cluster, |_| false);
-        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        check_properties_with::<NodeIpam>(&config(), &cluster, |_| false);
+        run_until_stable_with::<NodeIpam>(&config(), &mut cluster, |_| false);
         assert_eq!(given(&cluster), [r#"["10.244.0.0/24","fd00::/64"]"#, r#"["10.244.2.0/24","fd00:0:0:1::/64"]"#]);
         cluster.remove(&kinds::NODES, &Key::cluster("n0"));
         cluster.add(&kinds::NODES, value!({"metadata": {"name": "n9"}}));
-        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        run_until_stable_with::<NodeIpam>(&config(), &mut cluster, |_| false);
         assert_eq!(given(&cluster)[1], r#"["10.244.0.0/24","fd00::/64"]"#, "what is free again is given again");
     }
 
     #[test]
     fn an_exhausted_cluster_cidr_is_reported() {
         let mut cluster = new_cluster(3);
-        cluster.configure(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
-        run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+        let config = Some(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
+        run_until_stable_with::<NodeIpam>(&config, &mut cluster, |_| false);
         assert!(cluster.log.last().unwrap().contains("CIDRNotAvailable"), "{:?}", cluster.log);
     }
 
@@ -210,16 +215,16 @@ mod tests {
         #[test]
         fn no_two_node_cidrs_overlap(before in 0..6usize, removed_nodes in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
             let mut cluster = new_cluster(before);
-            run_until_stable::<NodeIpam>(&mut cluster, |_| false);
+            run_until_stable_with::<NodeIpam>(&config(), &mut cluster, |_| false);
             for at in removed_nodes.iter().filter(|at| **at < before) {
                 cluster.remove(&kinds::NODES, &Key::cluster(format!("n{at}")));
             }
             for at in 0..more {
                 cluster.add(&kinds::NODES, value!({"metadata": {"name": (format!("m{at}"))}}));
             }
-            run_until_stable::<NodeIpam>(&mut cluster, |_| false);
-            let nodes = cluster.of("nodes");
-            let all: Vec<Range> = nodes.iter().flat_map(|it| list(&it.value, &["spec", "podCIDRs"]).iter().filter_map(|it| Range::parse(it.as_str()?)).collect::<Vec<_>>()).collect();
+            run_until_stable_with::<NodeIpam>(&config(), &mut cluster, |_| false);
+            let nodes = cluster.of(NODES);
+            let all: Vec<Range> = nodes.iter().flat_map(|it| it.value.list_at(&["spec", "podCIDRs"]).iter().filter_map(|it| Range::parse(it.as_str()?)).collect::<Vec<_>>()).collect();
             prop_assert_eq!(all.len(), 2 * nodes.len());
             for (at, one) in all.iter().enumerate() {
                 prop_assert!(all[..at].iter().all(|other| !one.overlaps(*other)));

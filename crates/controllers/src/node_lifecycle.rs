@@ -3,15 +3,17 @@
 mod taints;
 mod zones;
 
+use std::convert::Infallible;
+
+use api::resources::{self, EVENTS, NODES, PODS};
 use api::view::{Pod, condition_status};
 use apimachinery::collection::Entry;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, Write, kinds};
 
 use crate::condition;
-use crate::read::{list, text};
 
 pub use zones::Rates;
 
@@ -50,36 +52,35 @@ pub struct Observation<'a> {
 
 impl Controller for NodeLifecycle {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = Infallible;
     const NAME: &'static str = "node-controller";
-    const READS: &'static [&'static str] = &["nodes", "leases.coordination.k8s.io", "pods"];
-    const WRITES: &'static [&'static str] = &["nodes", "nodes/status", "pods/status", "events"];
+    const READS: &'static [GroupResource] = &[NODES, resources::LEASES, PODS];
+    const WRITES: &'static [Write] = &[(NODES, ""), (NODES, "status"), (PODS, "status"), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "nodes" => keys.push(Key::of(object)),
+            NODES => keys.push(Key::of(object)),
             // Only ready pods matter here: they must become not ready with their node.
-            "pods" if Pod(object).is_ready() => {
+            PODS if Pod(object).is_ready() => {
                 let key = Key::cluster(Pod(object).node_name());
-                keys.extend(cache.get("nodes", &key).filter(|node| ready(node) != "True").map(|_| key));
+                keys.extend(cache.get(NODES, &key).filter(|node| ready(node) != "True").map(|_| key));
             }
-            "leases.coordination.k8s.io" if meta.namespace() == LEASES => keys.push(Key::cluster(meta.name())),
+            resources::LEASES if meta.namespace() == LEASES => keys.push(Key::cluster(meta.name())),
             _ => {}
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let node = cache.of("nodes").entry(key)?;
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
+        let node = cache.of(NODES).entry(key)?;
         let is_ready = ready(&node.value) == "True";
         Some(Observation {
             node,
-            lease: cache
-                .of("leases.coordination.k8s.io")
-                .entry(&Key::new(LEASES, key.name.clone()))
-                .map(|lease| &**lease),
-            pods: cache.on_node("pods", &key.name).collect(),
-            all: cache.of("nodes").iter().filter(|_| !is_ready).map(|entry| &entry.value).collect(),
-            config: cache.config().copied().unwrap_or_default(),
+            lease: cache.of(resources::LEASES).entry(&Key::new(LEASES, key.name.clone())).map(|lease| &**lease),
+            pods: cache.on_node(PODS, &key.name).collect(),
+            all: cache.of(NODES).iter().filter(|_| !is_ready).map(|entry| &entry.value).collect(),
+            config: *config,
         })
     }
 
@@ -148,11 +149,11 @@ fn silent_at(observed: &Observation<'_>) -> Time {
 
 /// Sets all conditions that the kubelet reports to Unknown.
 fn unknown(node: &Value, now: Time) -> Action {
-    let mut conditions = list(node, &["status", "conditions"]).to_vec();
+    let mut conditions = node.list_at(&["status", "conditions"]).to_vec();
     for kind in KUBELET_CONDITIONS {
-        match conditions.iter_mut().find(|it| text(it, &["type"]) == kind) {
+        match conditions.iter_mut().find(|it| it.text_at(&["type"]) == kind) {
             Some(condition) => {
-                if text(condition, &["status"]) != "Unknown"
+                if condition.text_at(&["status"]) != "Unknown"
                     && let Some(condition) = condition.as_object_mut()
                 {
                     condition.insert("status", "Unknown");

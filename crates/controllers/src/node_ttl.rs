@@ -1,9 +1,12 @@
 //! Node TTL controller: sets the cache TTL of kubelets for Secrets and ConfigMaps by cluster size.
 
+use std::convert::Infallible;
+
+use api::resources::NODES;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, Write, kinds};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
@@ -23,26 +26,28 @@ pub struct Observation<'a> {
 
 impl Controller for NodeTtl {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "ttl-controller";
-    const READS: &'static [&'static str] = &["nodes"];
-    const WRITES: &'static [&'static str] = &["nodes"];
+    const READS: &'static [GroupResource] = &[NODES];
+    const WRITES: &'static [Write] = &[(NODES, "")];
 
-    fn affected_keys(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, _: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
         // A change of the node count affects the other nodes only when the count crosses a boundary.
-        let count = cache.of("nodes").len();
+        let count = cache.of(NODES).len();
         if SIZES.iter().any(|(min, max, _)| count.saturating_add(1) == *min || count.checked_sub(1) == Some(*max)) {
-            keys.extend(cache.of("nodes").iter().map(|it| it.key.clone()));
+            keys.extend(cache.of(NODES).iter().map(|it| it.key.clone()));
         }
     }
 
     /// Ignores updates that do not change the annotation, such as heartbeats.
-    fn is_relevant_change(_: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(_: GroupResource, old: &Value, new: &Value) -> bool {
         Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        Some(Observation { node: cache.get("nodes", key)?, count: cache.of("nodes").len() })
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        Some(Observation { node: cache.get(NODES, key)?, count: cache.of(NODES).len() })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
@@ -104,6 +109,6 @@ mod tests {
         }
         check_properties::<NodeTtl>(&cluster, |_| false);
         run_until_stable::<NodeTtl>(&mut cluster, |_| false);
-        assert!(cluster.of("nodes").iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
+        assert!(cluster.of(NODES).iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
     }
 }

@@ -69,7 +69,7 @@ fn deletion_cost(pod: &Value) -> i32 {
 }
 
 fn restarts(pod: &Value) -> i64 {
-    let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
+    let statuses = pod.list_at(&["status", "containerStatuses"]);
     statuses.iter().filter_map(|status| status.get("restartCount")?.as_int()).max().unwrap_or(0)
 }
 

@@ -1,10 +1,13 @@
 //! Pod garbage collector: deletes orphaned, unscheduled terminating, and surplus terminated pods.
 
+use std::convert::Infallible;
+
+use api::resources::{NODES, PODS};
 use api::view::{Node, Pod, condition_status};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, Write, kinds};
 
 use crate::condition;
 
@@ -43,20 +46,22 @@ pub enum Observation<'a> {
 
 impl Controller for PodGc {
     type Observed<'a> = Observation<'a>;
+    type Config = Config;
+    type Effect = Infallible;
     const NAME: &'static str = "pod-garbage-collector";
-    const READS: &'static [&'static str] = &["pods", "nodes"];
-    const WRITES: &'static [&'static str] = &["pods", "pods/status"];
+    const READS: &'static [GroupResource] = &[PODS, NODES];
+    const WRITES: &'static [Write] = &[(PODS, ""), (PODS, "status")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "nodes" {
-            let pods = cache.on_node("pods", Meta::of(object).name());
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == NODES {
+            let pods = cache.on_node(PODS, Meta::of(object).name());
             keys.extend(pods.map(Key::of));
             return;
         }
         // Only pods that are being deleted or whose node does not exist are relevant. Other pods are triggered by the
         // deletion of their node.
         let node = Pod(object).node_name();
-        let lost = !node.is_empty() && cache.get("nodes", &Key::cluster(node)).is_none();
+        let lost = !node.is_empty() && cache.get(NODES, &Key::cluster(node)).is_none();
         if lost || Meta::of(object).is_deleting() {
             keys.push(Key::of(object));
         }
@@ -66,20 +71,20 @@ impl Controller for PodGc {
     }
 
     /// Updates of a node matter only if its spec, which has the taints, or its Ready status changes.
-    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: GroupResource, old: &Value, new: &Value) -> bool {
         let ready = |node| condition_status(node, "Ready");
-        kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
+        kind != NODES || old.get("spec") != new.get("spec") || ready(old) != ready(new)
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, config: &'a Config, key: &Key) -> Option<Observation<'a>> {
         if *key == everything() {
-            let max = cache.config::<Config>().copied().unwrap_or_default().terminated_pods_max;
-            let pods = cache.of("pods").iter().map(|entry| &entry.value);
+            let max = config.terminated_pods_max;
+            let pods = cache.of(PODS).iter().map(|entry| &entry.value);
             let terminated_pods = pods.filter(|pod| Pod(pod).is_terminal() && !Meta::of(pod).is_deleting());
             return Some(Observation::Terminated { pods: terminated_pods.collect(), max });
         }
-        let pod = cache.get("pods", key)?;
-        Some(Observation::Pod { pod, node: cache.get("nodes", &Key::cluster(Pod(pod).node_name())) })
+        let pod = cache.get(PODS, key)?;
+        Some(Observation::Pod { pod, node: cache.get(NODES, &Key::cluster(Pod(pod).node_name())) })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
@@ -182,7 +187,7 @@ mod tests {
         assert_eq!(cluster.now.since(start).whole_seconds(), 40);
         assert!(cluster.log[0].contains("DeletionByPodGC"), "{:?}", cluster.log);
         assert_eq!(cluster.log[1], "delete pods a/lost within 0s");
-        assert_eq!(cluster.of("pods").len(), 2);
+        assert_eq!(cluster.of(PODS).len(), 2);
     }
 
     #[test]
@@ -193,8 +198,8 @@ mod tests {
             add(&mut cluster, &format!("p{at}"), "n", phase);
         }
         let plan = |max| {
-            let configs = controller::Configs::default().with(Config { terminated_pods_max: max });
-            decide::<PodGc>(&cluster.cache::<PodGc>().configured(configs), &everything(), cluster.now).to_string()
+            let config = Config { terminated_pods_max: max };
+            decide::<PodGc>(&cluster.cache::<PodGc>(), &config, &everything(), cluster.now).to_string()
         };
         assert_eq!(plan(1), "delete pods a/p0 within 0s\ndelete pods a/p1 within 0s\n");
         assert_eq!(plan(0), "");

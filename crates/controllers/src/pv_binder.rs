@@ -11,12 +11,13 @@ mod claim;
 mod matching;
 mod volume;
 
+use std::convert::Infallible;
+
+use api::resources::{EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding};
-
-use crate::read::text;
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Write};
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -51,43 +52,44 @@ pub enum Observation<'a> {
 
 impl Controller for PersistentVolumeBinder {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "persistentvolume-controller";
-    const READS: &'static [&'static str] =
-        &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
-    const WRITES: &'static [&'static str] = &[
-        "persistentvolumeclaims",
-        "persistentvolumeclaims/status",
-        "persistentvolumes",
-        "persistentvolumes/status",
-        "events",
+    const READS: &'static [GroupResource] = &[PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES];
+    const WRITES: &'static [Write] = &[
+        (PERSISTENT_VOLUME_CLAIMS, ""),
+        (PERSISTENT_VOLUME_CLAIMS, "status"),
+        (PERSISTENT_VOLUMES, ""),
+        (PERSISTENT_VOLUMES, "status"),
+        (EVENTS, ""),
     ];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let unbound = |claim: &Value| Meta::of(claim).annotation(BIND_COMPLETED).is_none();
         let mut waiting = |predicate: &dyn Fn(&Value) -> bool| {
-            let claims = cache.of("persistentvolumeclaims").iter();
+            let claims = cache.of(PERSISTENT_VOLUME_CLAIMS).iter();
             keys.extend(claims.filter(|it| unbound(&it.value) && predicate(&it.value)).map(|it| it.key.clone()));
         };
         match kind {
-            "persistentvolumeclaims" => {
+            PERSISTENT_VOLUME_CLAIMS => {
                 keys.push(Key::of(object));
-                let name = text(object, &["spec", "volumeName"]);
+                let name = object.text_at(&["spec", "volumeName"]);
                 keys.extend((!name.is_empty()).then(|| Key::cluster(name)));
                 let uid = Meta::of(object).uid();
-                let naming = cache.of("persistentvolumes").iter();
+                let naming = cache.of(PERSISTENT_VOLUMES).iter();
                 keys.extend(
-                    naming.filter(|it| text(&it.value, &["spec", "claimRef", "uid"]) == uid).map(|it| it.key.clone()),
+                    naming.filter(|it| it.value.text_at(&["spec", "claimRef", "uid"]) == uid).map(|it| it.key.clone()),
                 );
             }
-            "persistentvolumes" => {
+            PERSISTENT_VOLUMES => {
                 match volume::claim_key(object) {
                     Some(claim) => keys.push(claim),
                     None => waiting(&|claim| matching::class_of(claim) == matching::class_of(object)),
                 }
                 let name = Meta::of(object).name().to_owned();
-                let naming = cache.of("persistentvolumeclaims").iter();
+                let naming = cache.of(PERSISTENT_VOLUME_CLAIMS).iter();
                 keys.extend(
-                    naming.filter(|it| text(&it.value, &["spec", "volumeName"]) == name).map(|it| it.key.clone()),
+                    naming.filter(|it| it.value.text_at(&["spec", "volumeName"]) == name).map(|it| it.key.clone()),
                 );
                 keys.push(Key::of(object));
             }
@@ -95,25 +97,25 @@ impl Controller for PersistentVolumeBinder {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         if key.namespace.is_empty() {
-            let volume = cache.get("persistentvolumes", key)?;
-            let claim = volume::claim_key(volume).and_then(|key| cache.get("persistentvolumeclaims", &key));
-            let uid = text(volume, &["spec", "claimRef", "uid"]);
+            let volume = cache.get(PERSISTENT_VOLUMES, key)?;
+            let claim = volume::claim_key(volume).and_then(|key| cache.get(PERSISTENT_VOLUME_CLAIMS, &key));
+            let uid = volume.text_at(&["spec", "claimRef", "uid"]);
             return Some(Observation::Volume { volume, claim: claim.filter(|claim| Meta::of(claim).uid() == uid) });
         }
-        let claim = cache.get("persistentvolumeclaims", key)?;
-        let named = text(claim, &["spec", "volumeName"]);
-        let classes = cache.of("storageclasses.storage.k8s.io");
+        let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, key)?;
+        let named = claim.text_at(&["spec", "volumeName"]);
+        let classes = cache.of(STORAGE_CLASSES);
         let is_default = |class: &Value| Meta::of(class).annotation(DEFAULT_CLASS) == Some("true");
         let newest = |class: &&Value| {
             (Meta::of(class).creation_timestamp(), std::cmp::Reverse(Meta::of(class).name().to_owned()))
         };
         Some(Observation::Claim {
             claim,
-            named: cache.get("persistentvolumes", &Key::cluster(named)),
+            named: cache.get(PERSISTENT_VOLUMES, &Key::cluster(named)),
             volumes: if named.is_empty() {
-                cache.of("persistentvolumes").iter().map(|it| &it.value).collect()
+                cache.of(PERSISTENT_VOLUMES).iter().map(|it| &it.value).collect()
             } else {
                 vec![]
             },

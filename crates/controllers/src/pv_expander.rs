@@ -1,12 +1,13 @@
 //! Volume expansion: emits the ExternalExpanding event for claims that await expansion by their CSI driver's resizer.
 
+use std::convert::Infallible;
+
 use api::amounts::quantity;
+use api::resources::{EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventType, Plan, Regarding};
-
-use crate::read::text;
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, EventType, Plan, Regarding, Write};
 
 /// Volume expansion controller. Its keys are claims.
 pub struct Expander;
@@ -19,23 +20,25 @@ pub struct Observation<'a> {
 
 impl Controller for Expander {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "volume_expand";
-    const READS: &'static [&'static str] = &["persistentvolumeclaims", "persistentvolumes"];
-    const WRITES: &'static [&'static str] = &["events"];
+    const READS: &'static [GroupResource] = &[PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES];
+    const WRITES: &'static [Write] = &[(EVENTS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        keys.extend((kind == "persistentvolumeclaims" && wants_more(object)).then(|| Key::of(object)));
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        keys.extend((kind == PERSISTENT_VOLUME_CLAIMS && wants_more(object)).then(|| Key::of(object)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| wants_more(claim))?;
-        let volume = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, key).filter(|claim| wants_more(claim))?;
+        let volume = cache.get(PERSISTENT_VOLUMES, &Key::cluster(claim.text_at(&["spec", "volumeName"])))?;
         Some(Observation { claim, volume })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
         let Observation { claim, volume } = observed;
-        if text(volume, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
+        if volume.text_at(&["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
             return Plan::default();
         }
         let event = Action::Event {
@@ -52,7 +55,7 @@ impl Controller for Expander {
 fn wants_more(claim: &Value) -> bool {
     let requested = claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
     let has = claim.at(&["status", "capacity", "storage"]).and_then(quantity);
-    text(claim, &["status", "phase"]) == "Bound" && requested.zip(has).is_some_and(|(requested, has)| requested > has)
+    claim.text_at(&["status", "phase"]) == "Bound" && requested.zip(has).is_some_and(|(requested, has)| requested > has)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! PersistentVolume protection: keeps a deleted volume while it is bound.
 
+use std::convert::Infallible;
+
+use api::resources::PERSISTENT_VOLUMES;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Cache, Controller, Plan, Write, kinds};
 
 use crate::finalizer;
-use crate::read::text;
 
 const FINALIZER: &str = "kubernetes.io/pv-protection";
 
@@ -13,20 +15,22 @@ pub struct VolumeProtection;
 
 impl Controller for VolumeProtection {
     type Observed<'a> = &'a Value;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "persistentvolume-protection-controller";
-    const READS: &'static [&'static str] = &["persistentvolumes"];
-    const WRITES: &'static [&'static str] = &["persistentvolumes"];
+    const READS: &'static [GroupResource] = &[PERSISTENT_VOLUMES];
+    const WRITES: &'static [Write] = &[(PERSISTENT_VOLUMES, "")];
 
-    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
-        cache.get("persistentvolumes", key)
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<&'a Value> {
+        cache.get(PERSISTENT_VOLUMES, key)
     }
 
     fn plan(volume: &&Value, _: Time) -> Plan {
-        let bound = text(volume, &["status", "phase"]) == "Bound";
+        let bound = volume.text_at(&["status", "phase"]) == "Bound";
         finalizer::guard(&kinds::PERSISTENT_VOLUMES, volume, FINALIZER, bound)
     }
 }

@@ -1,13 +1,15 @@
 //! PersistentVolumeClaim protection: keeps a deleted claim while a pod uses it.
 
+use std::convert::Infallible;
+
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, PODS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Cache, Controller, Plan, Write, kinds};
 
 use crate::finalizer;
-use crate::read::{list, text};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
@@ -20,22 +22,24 @@ pub struct Observation<'a> {
 
 impl Controller for ClaimProtection {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
-    const READS: &'static [&'static str] = &["persistentvolumeclaims", "pods"];
-    const WRITES: &'static [&'static str] = &["persistentvolumeclaims"];
+    const READS: &'static [GroupResource] = &[PERSISTENT_VOLUME_CLAIMS, PODS];
+    const WRITES: &'static [Write] = &[(PERSISTENT_VOLUME_CLAIMS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => keys.extend(claims_of(object)),
+            PODS => keys.extend(claims_of(object)),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let claim = cache.get("persistentvolumeclaims", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, key)?;
         // Users of a claim are searched only after its deletion.
         let in_use =
-            Meta::of(claim).is_deleting() && cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, claim));
+            Meta::of(claim).is_deleting() && cache.in_namespace(PODS, &key.namespace).any(|pod| uses(pod, claim));
         Some(Observation { claim, in_use })
     }
 
@@ -49,11 +53,11 @@ pub fn claims_of(pod: &Value) -> impl Iterator<Item = Key> {
     let meta = Meta::of(pod);
     let name_of = move |volume: &Value| {
         if volume.get("ephemeral").is_some() {
-            return Some(format!("{}-{}", meta.name(), text(volume, &["name"])));
+            return Some(format!("{}-{}", meta.name(), volume.text_at(&["name"])));
         }
         volume.str_at(&["persistentVolumeClaim", "claimName"]).map(str::to_owned)
     };
-    let named = list(pod, &["spec", "volumes"]).iter().filter_map(name_of);
+    let named = pod.list_at(&["spec", "volumes"]).iter().filter_map(name_of);
     named.map(move |name| Key::new(meta.namespace(), name))
 }
 
@@ -63,12 +67,12 @@ fn uses(pod: &Value, claim: &Value) -> bool {
     let meta = Meta::of(claim);
     let uses_it = |volume: &Value| {
         if volume.get("ephemeral").is_some() {
-            let name = format!("{}-{}", Meta::of(pod).name(), text(volume, &["name"]));
+            let name = format!("{}-{}", Meta::of(pod).name(), volume.text_at(&["name"]));
             return name == meta.name() && meta.controller().is_some_and(|owner| owner.uid() == Meta::of(pod).uid());
         }
         volume.str_at(&["persistentVolumeClaim", "claimName"]) == Some(meta.name())
     };
-    !Pod(pod).node_name().is_empty() && list(pod, &["spec", "volumes"]).iter().any(uses_it)
+    !Pod(pod).node_name().is_empty() && pod.list_at(&["spec", "volumes"]).iter().any(uses_it)
 }
 
 #[cfg(test)]

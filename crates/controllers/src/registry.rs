@@ -1,7 +1,7 @@
 //! The table of controllers: one row each, with its flags and service account.
 
-use controller::Controller;
 use controller::object_graph::GlobalController;
+use controller::{Controller, Setup};
 
 use crate::{
     attach_detach, bootstrap_signer, clusterrole_aggregation, cronjob, csr_approver, csr_cleaner, csr_signer,
@@ -28,26 +28,46 @@ pub struct Row {
 
 /// A visitor of all controllers, each with its own type.
 pub trait Visitor {
-    fn visit<C: Controller>(&mut self, row: &'static Row);
+    fn visit<C: Controller>(&mut self, row: &'static Row, setup: Setup<C>);
 
     /// Visits a controller that reads objects of every kind.
     fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row);
 }
 
-/// Lists rows as `name, account, workers [flag] => controller;`.
+/// Lists rows as `name, account, workers [flag] => controller;`. A controller with a configuration or side effects is
+/// followed by `in field`, the field of [`Setups`].
 macro_rules! table {
-    ($($name:literal, $account:literal, $workers:literal [$flag:literal] => $controller:ty;)*) => {
+    ($($name:literal, $account:literal, $workers:literal [$flag:literal] => $controller:ty $(, in $field:ident)?;)*) => {
         /// All rows, in the order of the table.
         pub static ROWS: &[Row] =
             &[$(Row { name: $name, account: $account, workers_flag: $flag, workers: $workers }),*];
 
+        /// The configurations of all controllers that have one, and what performs their side effects.
+        #[derive(Clone, Default)]
+        pub struct Setups {
+            $($(pub $field: Setup<$controller>,)?)*
+        }
+
         /// Calls the visitor for every controller.
-        pub fn each(visitor: &mut impl Visitor) {
+        pub fn each(setups: &Setups, visitor: &mut impl Visitor) {
             let mut rows = ROWS.iter();
-            $(visitor.visit::<$controller>(rows.next().expect("a row for each controller"));)*
+            $(
+                let row = rows.next().expect("a row for each controller");
+                visitor.visit::<$controller>(row, setup!(setups $($field)?));
+            )*
             visitor.visit_sweeper::<garbage_collector::GarbageCollector>(&SWEEPERS[0]);
             visitor.visit_sweeper::<namespace::Namespace>(&SWEEPERS[1]);
         }
+    };
+}
+
+/// Returns the setup of a row. Without a field, the controller must have neither configuration nor side effects.
+macro_rules! setup {
+    ($setups:ident) => {
+        Setup::new(())
+    };
+    ($setups:ident $field:ident) => {
+        $setups.$field.clone()
     };
 }
 
@@ -55,7 +75,7 @@ table! {
     "bootstrap-signer-controller", "bootstrap-signer", 1 [""] => bootstrap_signer::BootstrapSigner;
     "certificatesigningrequest-approving-controller", "certificate-controller", 5 [""] => csr_approver::CsrApprover;
     "certificatesigningrequest-cleaner-controller", "certificate-controller", 1 [""] => csr_cleaner::CsrCleaner;
-    "certificatesigningrequest-signing-controller", "certificate-controller", 5 [""] => csr_signer::CsrSigner;
+    "certificatesigningrequest-signing-controller", "certificate-controller", 5 [""] => csr_signer::CsrSigner, in csr_signer;
     "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
     "cronjob-controller", "cronjob-controller", 5 ["concurrent-cron-job-syncs"] => cronjob::CronJob;
     "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
@@ -64,34 +84,34 @@ table! {
         device_taint_eviction::DeviceTaintEviction;
     "disruption-controller", "disruption-controller", 1 [""] => disruption::Disruption;
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
-    "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
+    "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice, in endpointslice;
     "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
     "ephemeral-volume-controller", "ephemeral-volume-controller", 5 ["concurrent-ephemeralvolume-syncs"] => ephemeral_volume::EphemeralVolume;
     "horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler", 5 ["concurrent-horizontal-pod-autoscaler-syncs"] =>
-        horizontal_pod_autoscaler::HorizontalPodAutoscaler;
+        horizontal_pod_autoscaler::HorizontalPodAutoscaler, in horizontal_pod_autoscaler;
     "job-controller", "job-controller", 5 ["concurrent-job-syncs"] => job::Job;
     "kube-apiserver-serving-clustertrustbundle-publisher-controller", "kube-apiserver-serving-clustertrustbundle-publisher", 1 [""] =>
-        trust_bundle::TrustBundlePublisher;
+        trust_bundle::TrustBundlePublisher, in trust_bundle;
     "legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", 1 [""] =>
-        legacy_token_cleaner::LegacyTokenCleaner;
-    "node-ipam-controller", "node-controller", 1 [""] => node_ipam::NodeIpam;
-    "node-lifecycle-controller", "node-controller", 8 [""] => node_lifecycle::NodeLifecycle;
+        legacy_token_cleaner::LegacyTokenCleaner, in legacy_token_cleaner;
+    "node-ipam-controller", "node-controller", 1 [""] => node_ipam::NodeIpam, in node_ipam;
+    "node-lifecycle-controller", "node-controller", 8 [""] => node_lifecycle::NodeLifecycle, in node_lifecycle;
     "persistentvolume-attach-detach-controller", "attachdetach-controller", 5 [""] => attach_detach::AttachDetach;
     "persistentvolume-binder-controller", "persistent-volume-binder", 5 [""] => pv_binder::PersistentVolumeBinder;
     "persistentvolume-expander-controller", "expand-controller", 1 [""] => pv_expander::Expander;
     "persistentvolume-protection-controller", "pv-protection-controller", 1 [""] => pv_protection::VolumeProtection;
     "persistentvolumeclaim-protection-controller", "pvc-protection-controller", 1 [""] => pvc_protection::ClaimProtection;
-    "pod-garbage-collector-controller", "pod-garbage-collector", 5 [""] => podgc::PodGc;
+    "pod-garbage-collector-controller", "pod-garbage-collector", 5 [""] => podgc::PodGc, in podgc;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
     "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
         replicationcontroller::ReplicationController;
     "resourceclaim-controller", "resource-claim-controller", 50 ["concurrent-resourceclaim-syncs"] => resource_claim::ResourceClaim;
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
-    "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
+    "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher, in root_ca;
     "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
-    "service-lb-controller", "service-controller", 1 [""] => service_lb::ServiceLb;
+    "service-lb-controller", "service-controller", 1 [""] => service_lb::ServiceLb, in service_lb;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
-    "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
+    "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken, in serviceaccount_token;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
     "storage-version-migrator-controller", "storage-version-migrator-controller", 1 [""] =>
         storage_version_migrator::StorageVersionMigrator;
@@ -272,10 +292,10 @@ mod tests {
     fn every_controller_reads_and_writes_kinds_that_exist() {
         struct Check;
         impl Visitor for Check {
-            fn visit<C: Controller>(&mut self, row: &'static Row) {
-                for name in C::READS.iter().chain(C::WRITES) {
-                    let kind = name.split_once('/').map_or(*name, |(kind, _)| kind);
-                    assert!(kind == "*" || controller::kinds::by_name(kind).is_some(), "{}: {name}", row.name);
+            fn visit<C: Controller>(&mut self, row: &'static Row, _: Setup<C>) {
+                let writes = C::WRITES.iter().filter(|write| **write != controller::ANYTHING).map(|(kind, _)| kind);
+                for kind in C::READS.iter().chain(writes) {
+                    assert!(api::resources::preferred_version(*kind).is_some(), "{}: {kind}", row.name);
                 }
             }
 
@@ -283,7 +303,7 @@ mod tests {
                 assert_eq!(S::NAME, row.name);
             }
         }
-        each(&mut Check);
+        each(&Setups::default(), &mut Check);
     }
 
     #[test]

@@ -3,13 +3,15 @@
 mod status;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
+use api::resources::{EVENTS, PODS, REPLICA_SETS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Resource, Value};
-use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, kinds};
+use apimachinery::{GroupResource, Key, Resource, Value};
+use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, Write, kinds};
 
 use crate::{adoption, names, pod};
 
@@ -27,8 +29,8 @@ pub trait Kind: 'static {
     /// The source component of events.
     const COMPONENT: &'static str;
     /// The resources read, the kind itself first.
-    const READS: &'static [&'static str];
-    const WRITES: &'static [&'static str];
+    const READS: &'static [GroupResource];
+    const WRITES: &'static [Write];
     const RESOURCE: &'static Resource;
     /// Whether the status has terminatingReplicas.
     const REPORTS_TERMINATING: bool;
@@ -39,8 +41,8 @@ pub struct OfReplicaSets;
 impl Kind for OfReplicaSets {
     const KIND: &'static str = "ReplicaSet";
     const COMPONENT: &'static str = "replicaset-controller";
-    const READS: &'static [&'static str] = &["replicasets.apps", "pods"];
-    const WRITES: &'static [&'static str] = &["pods", "replicasets.apps/status", "events"];
+    const READS: &'static [GroupResource] = &[REPLICA_SETS, PODS];
+    const WRITES: &'static [Write] = &[(PODS, ""), (REPLICA_SETS, "status"), (EVENTS, "")];
     const RESOURCE: &'static Resource = &kinds::REPLICA_SETS;
     const REPORTS_TERMINATING: bool = true;
 }
@@ -59,30 +61,32 @@ pub struct Observation<'a> {
 
 impl<K: Kind> Controller for Replicas<K> {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = K::COMPONENT;
-    const READS: &'static [&'static str] = K::READS;
-    const WRITES: &'static [&'static str] = K::WRITES;
+    const READS: &'static [GroupResource] = K::READS;
+    const WRITES: &'static [Write] = K::WRITES;
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => adoption::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
+            PODS => adoption::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let set = cache.get(K::READS[0], key)?;
         let meta = Meta::of(set);
-        let controlled: Vec<&Value> = cache.controlled_by("pods", meta.uid()).collect();
+        let controlled: Vec<&Value> = cache.controlled_by(PODS, meta.uid()).collect();
         let may_go = usize::try_from(replicas(set)).is_ok_and(|desired| controlled.len() > desired);
         let kin = meta.controller().filter(|_| may_go).into_iter().flat_map(|owner| {
             let siblings = cache.controlled_by(K::READS[0], owner.uid());
-            siblings.flat_map(|set| cache.controlled_by("pods", Meta::of(set).uid()))
+            siblings.flat_map(|set| cache.controlled_by(PODS, Meta::of(set).uid()))
         });
         Some(Observation {
             set,
             controlled,
-            orphans: cache.orphans("pods", &key.namespace).collect(),
+            orphans: cache.orphans(PODS, &key.namespace).collect(),
             kin: kin.collect(),
             rejection: cache.rejection(),
         })
@@ -112,7 +116,7 @@ impl<K: Kind> Controller for Replicas<K> {
 
 /// Returns `spec.replicas`, 1 by default.
 pub fn replicas(set: &Value) -> i64 {
-    set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
+    set.int_at(&["spec", "replicas"]).unwrap_or(1)
 }
 
 fn scale(observed: &Observation<'_>, owned: &[&Value], now: Time) -> Vec<Action> {

@@ -1,7 +1,8 @@
 //! ReplicationController controller: the same rules as for ReplicaSets.
 
-use apimachinery::Resource;
-use controller::kinds;
+use api::resources::{EVENTS, PODS, REPLICATION_CONTROLLERS};
+use apimachinery::{GroupResource, Resource};
+use controller::{Write, kinds};
 
 use crate::replicaset::{Kind, Replicas};
 
@@ -12,8 +13,8 @@ pub struct OfReplicationControllers;
 impl Kind for OfReplicationControllers {
     const KIND: &'static str = "ReplicationController";
     const COMPONENT: &'static str = "replication-controller";
-    const READS: &'static [&'static str] = &["replicationcontrollers", "pods"];
-    const WRITES: &'static [&'static str] = &["pods", "replicationcontrollers/status", "events"];
+    const READS: &'static [GroupResource] = &[REPLICATION_CONTROLLERS, PODS];
+    const WRITES: &'static [Write] = &[(PODS, ""), (REPLICATION_CONTROLLERS, "status"), (EVENTS, "")];
     const RESOURCE: &'static Resource = &kinds::REPLICATION_CONTROLLERS;
     const REPORTS_TERMINATING: bool = false;
 }
@@ -39,7 +40,7 @@ mod tests {
         cluster.add(&kinds::REPLICATION_CONTROLLERS, set);
         check_properties::<ReplicationController>(&cluster, kubelet);
         run_until_stable::<ReplicationController>(&mut cluster, kubelet);
-        assert_eq!(cluster.of("pods").len(), 2, "one adopted and one made");
+        assert_eq!(cluster.of(PODS).len(), 2, "one adopted and one made");
         let status = &cluster.get(&kinds::REPLICATION_CONTROLLERS, &Key::new("a", "rc")).unwrap()["status"];
         let expect =
             r#"{"availableReplicas":2,"fullyLabeledReplicas":2,"observedGeneration":1,"readyReplicas":2,"replicas":2}"#;

@@ -8,16 +8,22 @@
 //!
 //! Kinds that are not watched, such as custom ones, are listed when a quota first counts them, and every five minutes.
 
+use std::convert::Infallible;
+
 use api::amounts::{self, Amounts};
 use api::quota::{scopes, usage};
+use api::resources::{
+    self, CONFIG_MAPS, CRON_JOBS, CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, JOBS,
+    PERSISTENT_VOLUME_CLAIMS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, RESOURCE_CLAIMS, RESOURCE_QUOTAS, SECRETS,
+    SERVICE_ACCOUNTS, SERVICES, STATEFUL_SETS,
+};
 use apimachinery::meta::Meta;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Object, Str, Value};
-use controller::{Action, Cache, Controller, Plan, ServerQuery, kinds};
+use apimachinery::{GroupResource, Key, Object, Resource, Str, Value};
+use controller::{Action, Cache, Controller, Plan, ServerQuery, Write, kinds};
 
-use crate::read::list;
-use crate::scale_target::{self, DEFINITIONS};
+use crate::scale_target;
 
 /// Retry delay after a failed list request.
 const LATER: Duration = Duration::from_seconds(1);
@@ -39,7 +45,7 @@ pub struct Observation<'a> {
 }
 
 struct CountedKind<'a> {
-    kind: Str,
+    resource: Resource,
     objects: Vec<&'a Value>,
     /// Whether the cache is older than the quota, so that objects may be missing.
     late: bool,
@@ -56,46 +62,48 @@ struct UnwatchedKind {
 struct Count {
     hard: Amounts,
     used: Amounts,
-    late: Vec<Str>,
+    late: Vec<Resource>,
 }
 
 impl Controller for ResourceQuota {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "resourcequota-controller";
     // DEVIATION: `count/…` of a kind that is not listed here, such as a custom one, is corrected every five minutes
     // only.
-    const READS: &'static [&'static str] = &[
-        "resourcequotas",
-        "pods",
-        "services",
-        "persistentvolumeclaims",
-        "configmaps",
-        "secrets",
-        "replicationcontrollers",
-        "serviceaccounts",
-        "deployments.apps",
-        "replicasets.apps",
-        "statefulsets.apps",
-        "daemonsets.apps",
-        "jobs.batch",
-        "cronjobs.batch",
-        "resourceclaims.resource.k8s.io",
-        DEFINITIONS,
+    const READS: &'static [GroupResource] = &[
+        RESOURCE_QUOTAS,
+        PODS,
+        SERVICES,
+        PERSISTENT_VOLUME_CLAIMS,
+        CONFIG_MAPS,
+        SECRETS,
+        REPLICATION_CONTROLLERS,
+        SERVICE_ACCOUNTS,
+        DEPLOYMENTS,
+        REPLICA_SETS,
+        STATEFUL_SETS,
+        DAEMON_SETS,
+        JOBS,
+        CRON_JOBS,
+        RESOURCE_CLAIMS,
+        CUSTOM_RESOURCE_DEFINITIONS,
     ];
-    const WRITES: &'static [&'static str] = &["resourcequotas/status"];
+    const WRITES: &'static [Write] = &[(RESOURCE_QUOTAS, "status")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "resourcequotas" {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == RESOURCE_QUOTAS {
             keys.push(Key::of(object));
         }
-        if kind == DEFINITIONS {
+        if kind == CUSTOM_RESOURCE_DEFINITIONS {
             let name = format!("{COUNT}{}", Meta::of(object).name());
-            let counting = cache.of("resourcequotas").iter().filter(|it| hard(&it.value).contains_key(name.as_str()));
+            let counting = cache.of(RESOURCE_QUOTAS).iter().filter(|it| hard(&it.value).contains_key(name.as_str()));
             keys.extend(counting.map(|it| it.key.clone()));
             return;
         }
         // The server already added created objects. Recounting them is cheap.
-        for entry in cache.of("resourcequotas").in_namespace(Meta::of(object).namespace()) {
+        for entry in cache.of(RESOURCE_QUOTAS).in_namespace(Meta::of(object).namespace()) {
             if hard(&entry.value).keys().any(|name| counted_by(kind, name)) {
                 keys.push(entry.key.clone());
             }
@@ -103,10 +111,10 @@ impl Controller for ResourceQuota {
     }
 
     fn queries(cache: &Cache, key: &Key, now: Time) -> Vec<ServerQuery> {
-        let Some(observed) = Self::observe(cache, key) else { return Vec::new() };
+        let Some(observed) = Self::observe(cache, &(), key) else { return Vec::new() };
         let mut queries = Vec::new();
         if observed.counted.iter().any(|counted| counted.late) {
-            queries.extend(count(&observed, now).late.iter().filter_map(|kind| list_query(kind, observed.quota)));
+            queries.extend(count(&observed, now).late.iter().map(|resource| list_query(resource, observed.quota)));
         }
         let used = amounts::read(observed.quota.at(&["status", "used"]));
         let is_due = observed.counted_at.is_none_or(|at| at.plus(COUNT_HOLDS) <= now);
@@ -115,23 +123,24 @@ impl Controller for ResourceQuota {
         queries
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let quota = cache.get("resourcequotas", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let quota = cache.get(RESOURCE_QUOTAS, key)?;
         let hard = hard(quota);
         let listed =
-            |query: &ServerQuery| Some(list(cache.response(query)?.as_ref().ok()?, &["items"]).iter().collect());
+            |query: &ServerQuery| Some(cache.response(query)?.as_ref().ok()?.list_at(&["items"]).iter().collect());
         let mut counted = Vec::new();
-        for kind in Self::READS.iter().filter(|kind| hard.keys().any(|name| counted_by(kind, name))) {
-            let responded = list_query(kind, quota).and_then(|query| listed(&query));
+        for kind in Self::READS.iter().copied().filter(|kind| hard.keys().any(|name| counted_by(*kind, name))) {
+            let Some(resource) = resources::preferred_version(kind) else { continue };
+            let responded = listed(&list_query(resource, quota));
             let late = responded.is_none() && !cache.has_reached(kind, quota);
             let objects = responded.unwrap_or_else(|| cache.in_namespace(kind, &key.namespace).collect());
-            counted.push(CountedKind { kind: (*kind).into(), objects, late });
+            counted.push(CountedKind { resource: resource.clone(), objects, late });
         }
         let mut unwatched = unwatched(cache, quota, &hard);
-        for UnwatchedKind { name, query, responded } in &mut unwatched {
+        for UnwatchedKind { query, responded, .. } in &mut unwatched {
             let Some(objects) = listed(query) else { continue };
             *responded = true;
-            counted.push(CountedKind { kind: name[COUNT.len()..].into(), objects, late: false });
+            counted.push(CountedKind { resource: query.resource.clone(), objects, late: false });
         }
         let counted_at = cache.memory().and_then(Value::as_str).and_then(|time| Time::parse(time).ok());
         Some(Observation { quota, counted, unwatched, counted_at })
@@ -150,13 +159,14 @@ impl Controller for ResourceQuota {
             return plan;
         }
         if !late.is_empty() {
+            let late: Vec<String> = late.iter().map(ToString::to_string).collect();
             plan.waiting = Some(format!("{} are cached at an older version than the quota's", late.join(", ")));
             plan.wake(now.plus(LATER));
             return plan;
         }
         let status: Object = [("hard", amounts::write(&hard)), ("used", amounts::write(&used))].into_iter().collect();
         let mut object = observed.quota.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         plan.push(Action::UpdateStatus { resource: kinds::RESOURCE_QUOTAS.clone(), object });
         plan
     }
@@ -168,8 +178,8 @@ fn count(observed: &Observation<'_>, now: Time) -> Count {
     let hard = hard(quota);
     let before = amounts::read(quota.at(&["status", "used"]));
     let mut count = Count { hard, used: Amounts::new(), late: Vec::new() };
-    for CountedKind { kind, objects, late } in &observed.counted {
-        let (plural, group) = split(kind);
+    for CountedKind { resource, objects, late } in &observed.counted {
+        let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
         let names = count.hard.keys().filter(|name| usage::counts(group, plural, name));
         let mut used: Amounts = names.map(|name| (name.clone(), Quantity::new(0, Format::DecimalSI))).collect();
         for object in objects.iter().filter(|object| scopes::match_all(quota, group, plural, object)) {
@@ -178,7 +188,7 @@ fn count(observed: &Observation<'_>, now: Time) -> Count {
             amounts::add(&mut used, &more);
         }
         if *late && used.iter().any(|(name, amount)| before.get(name) != Some(amount)) {
-            count.late.push(kind.clone());
+            count.late.push(resource.clone());
         }
         amounts::add(&mut count.used, &used);
     }
@@ -190,9 +200,9 @@ fn count(observed: &Observation<'_>, now: Time) -> Count {
 
 /// Returns the kinds that the quota counts, that exist, and that are not watched.
 fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<UnwatchedKind> {
-    let is_watched = |name: &str| ResourceQuota::READS.iter().any(|kind| counted_by(kind, name));
+    let is_watched = |name: &str| ResourceQuota::READS.iter().any(|kind| counted_by(*kind, name));
     let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
-        let (plural, group) = split(name.strip_prefix(COUNT)?);
+        let (plural, group) = name.strip_prefix(COUNT).map(|kind| kind.split_once('.').unwrap_or((kind, "")))?;
         let resource = scale_target::by_plural(cache, group, plural)?;
         let query = ServerQuery::all(&resource, Meta::of(quota).namespace()).since(quota);
         Some(UnwatchedKind { name: name.clone(), query, responded: false })
@@ -208,22 +218,16 @@ fn is_status_current(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
 }
 
 /// Returns the list request for a kind whose cache is older than the quota.
-fn list_query(kind: &str, quota: &Value) -> Option<ServerQuery> {
-    Some(ServerQuery::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
+fn list_query(resource: &Resource, quota: &Value) -> ServerQuery {
+    ServerQuery::all(resource, Meta::of(quota).namespace()).since(quota)
 }
 
 fn hard(quota: &Value) -> Amounts {
     amounts::read(quota.at(&["spec", "hard"]))
 }
 
-fn counted_by(kind: &str, name: &str) -> bool {
-    let (plural, group) = split(kind);
-    usage::counts(group, plural, name)
-}
-
-/// Splits `deployments.apps` into plural and group.
-fn split(kind: &str) -> (&str, &str) {
-    kind.split_once('.').unwrap_or((kind, ""))
+fn counted_by(kind: GroupResource, name: &str) -> bool {
+    usage::counts(kind.group, kind.plural, name)
 }
 
 #[cfg(test)]

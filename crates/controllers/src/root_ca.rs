@@ -1,9 +1,12 @@
 //! Root CA publisher: publishes the API server's CA certificates in every namespace.
 
+use std::convert::Infallible;
+
+use api::resources::{CONFIG_MAPS, NAMESPACES};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 use crate::serviceaccount::is_active;
 
@@ -28,24 +31,26 @@ pub struct Observation<'a> {
 
 impl Controller for RootCaPublisher {
     type Observed<'a> = Observation<'a>;
+    type Config = Option<Config>;
+    type Effect = Infallible;
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
-    const READS: &'static [&'static str] = &["namespaces", "configmaps"];
-    const WRITES: &'static [&'static str] = &["configmaps"];
+    const READS: &'static [GroupResource] = &[NAMESPACES, CONFIG_MAPS];
+    const WRITES: &'static [Write] = &[(CONFIG_MAPS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "configmaps" if meta.name() != NAME => {}
-            "configmaps" => keys.push(Key::cluster(meta.namespace())),
+            CONFIG_MAPS if meta.name() != NAME => {}
+            CONFIG_MAPS => keys.push(Key::cluster(meta.namespace())),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, config: &'a Option<Config>, key: &Key) -> Option<Observation<'a>> {
         Some(Observation {
-            namespace: cache.get("namespaces", key)?,
-            published: cache.get("configmaps", &Key::new(key.name.clone(), NAME)),
-            certificates: &cache.config::<Config>()?.0,
+            namespace: cache.get(NAMESPACES, key)?,
+            published: cache.get(CONFIG_MAPS, &Key::new(key.name.clone(), NAME)),
+            certificates: &config.as_ref()?.0,
         })
     }
 
@@ -77,21 +82,21 @@ impl Controller for RootCaPublisher {
 
 #[cfg(test)]
 mod tests {
-    use controller::testing::{FakeCluster, check_properties, run_until_stable};
+    use controller::testing::{FakeCluster, check_properties_with, run_until_stable_with};
 
     use super::*;
 
     #[test]
     fn a_changed_config_map_is_restored() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-        cluster.configure(Config("PEM".into()));
+        let config = Some(Config("PEM".into()));
         cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
         cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "b"}}));
         cluster.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": NAME}, "data": {"x": "y"}}));
-        check_properties::<RootCaPublisher>(&cluster, |_| false);
-        run_until_stable::<RootCaPublisher>(&mut cluster, |_| false);
+        check_properties_with::<RootCaPublisher>(&config, &cluster, |_| false);
+        run_until_stable_with::<RootCaPublisher>(&config, &mut cluster, |_| false);
         assert_eq!(cluster.log, ["create configmaps a/kube-root-ca.crt", "update configmaps b/kube-root-ca.crt"]);
-        for entry in cluster.of("configmaps").iter() {
+        for entry in cluster.of(CONFIG_MAPS).iter() {
             assert_eq!(entry.value["data"], value!({"ca.crt": "PEM"}));
         }
     }

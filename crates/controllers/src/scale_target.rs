@@ -1,13 +1,9 @@
 //! Resource lookup for a kind that is given by apiVersion and kind, or by group and plural.
 
+use api::resources::CUSTOM_RESOURCE_DEFINITIONS;
 use apimachinery::meta::Scope;
 use apimachinery::{Resource, Value};
 use controller::{Cache, kinds};
-
-use crate::read::{is_true, list, text};
-
-/// CRDs, which define the plural names of custom kinds.
-pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Returns the resource of a kind: built-in, from a CRD, or of an aggregated API server. For the latter the plural is
 /// guessed as the lowercase kind with an `s`.
@@ -17,11 +13,11 @@ pub(crate) fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource
         return (*known).clone();
     }
     let defines = |definition: &&Value| {
-        text(definition, &["spec", "group"]) == group && text(definition, &["spec", "names", "kind"]) == kind
+        definition.text_at(&["spec", "group"]) == group && definition.text_at(&["spec", "names", "kind"]) == kind
     };
-    let definition = cache.of(DEFINITIONS).iter().map(|it| &it.value).find(defines);
-    let plural = definition.map(|definition| text(definition, &["spec", "names", "plural"]).to_owned());
-    let cluster = definition.is_some_and(|definition| text(definition, &["spec", "scope"]) == "Cluster");
+    let definition = cache.of(CUSTOM_RESOURCE_DEFINITIONS).iter().map(|it| &it.value).find(defines);
+    let plural = definition.map(|definition| definition.text_at(&["spec", "names", "plural"]).to_owned());
+    let cluster = definition.is_some_and(|definition| definition.text_at(&["spec", "scope"]) == "Cluster");
     Resource {
         group: group.into(),
         version: version.into(),
@@ -40,16 +36,16 @@ pub(crate) fn by_plural(cache: &Cache, group: &str, plural: &str) -> Option<Reso
         return Some(Resource { group, version, plural, kind: kind.kind.clone(), scope: kind.scope });
     }
     let defines = |definition: &&Value| {
-        text(definition, &["spec", "group"]) == group && text(definition, &["spec", "names", "plural"]) == plural
+        definition.text_at(&["spec", "group"]) == group && definition.text_at(&["spec", "names", "plural"]) == plural
     };
-    let definition = cache.of(DEFINITIONS).iter().map(|it| &it.value).find(defines)?;
-    let version = list(definition, &["spec", "versions"]).iter().find(|version| is_true(version, &["served"]))?;
-    let cluster = text(definition, &["spec", "scope"]) == "Cluster";
+    let definition = cache.of(CUSTOM_RESOURCE_DEFINITIONS).iter().map(|it| &it.value).find(defines)?;
+    let version = definition.list_at(&["spec", "versions"]).iter().find(|version| version.is_true_at(&["served"]))?;
+    let cluster = definition.text_at(&["spec", "scope"]) == "Cluster";
     Some(Resource {
         group: group.into(),
-        version: text(version, &["name"]).into(),
+        version: version.text_at(&["name"]).into(),
         plural: plural.into(),
-        kind: text(definition, &["spec", "names", "kind"]).into(),
+        kind: definition.text_at(&["spec", "names", "kind"]).into(),
         scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
     })
 }

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
+use api::resources::SERVICES;
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
 use apimachinery::{Key, Object, Value};
 use controller::Cache;
-
-use crate::read::{is_true, list, text, texts};
 
 /// The label of Endpoints and EndpointSlices of headless Services.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -22,17 +21,18 @@ pub(crate) fn has_selector(service: &Value) -> bool {
 
 pub(crate) fn selects(service: &Value, pod: &Value) -> bool {
     let labels = Meta::of(pod);
-    has_selector(service) && texts(service, &["spec", "selector"]).all(|(key, value)| labels.label(key) == Some(value))
+    has_selector(service)
+        && service.entries_at(&["spec", "selector"]).all(|(key, value)| labels.label(key) == Some(value))
 }
 
 /// Whether the Service has no cluster IP.
 pub(crate) fn is_headless(service: &Value) -> bool {
-    text(service, &["spec", "clusterIP"]) == "None" || text(service, &["spec", "clusterIP"]).is_empty()
+    service.text_at(&["spec", "clusterIP"]) == "None" || service.text_at(&["spec", "clusterIP"]).is_empty()
 }
 
 /// Whether the Service publishes pods that are not ready.
 pub(crate) fn publishes_unready(service: &Value) -> bool {
-    is_true(service, &["spec", "publishNotReadyAddresses"])
+    service.is_true_at(&["spec", "publishNotReadyAddresses"])
 }
 
 /// Returns the IP families of the Service, `IPv4` and `IPv6`, the primary first.
@@ -42,11 +42,11 @@ pub(crate) fn families(service: &Value) -> Vec<&'static str> {
         Some("IPv6") => Some("IPv6"),
         _ => None,
     };
-    let specified: Vec<&'static str> = list(service, &["spec", "ipFamilies"]).iter().filter_map(known).collect();
+    let specified: Vec<&'static str> = service.list_at(&["spec", "ipFamilies"]).iter().filter_map(known).collect();
     if !specified.is_empty() {
         return specified;
     }
-    match text(service, &["spec", "clusterIP"]).parse() {
+    match service.text_at(&["spec", "clusterIP"]).parse() {
         Ok(IpAddr::V4(_)) => vec!["IPv4"],
         Ok(IpAddr::V6(_)) => vec!["IPv6"],
         // Without a family the addresses of all families are published.
@@ -64,20 +64,20 @@ pub(crate) fn family(address: &str) -> Option<&'static str> {
 
 /// Returns the addresses of a pod in an IP family.
 pub(crate) fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a str> {
-    let all = list(pod, &["status", "podIPs"]).iter().filter_map(|entry| entry.str_at(&["ip"]));
+    let all = pod.list_at(&["status", "podIPs"]).iter().filter_map(|entry| entry.str_at(&["ip"]));
     all.filter(move |address| family(address) == Some(of))
 }
 
 /// Whether a pod is published as an endpoint.
 pub(crate) fn is_published(pod: &Value, terminating_too: bool) -> bool {
-    let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
+    let has_address = !pod.text_at(&["status", "podIP"]).is_empty() || !pod.list_at(&["status", "podIPs"]).is_empty();
     !Pod(pod).is_terminal() && has_address && (terminating_too || !Meta::of(pod).is_deleting())
 }
 
 /// Returns the pod's hostname if its subdomain is the Service.
 pub(crate) fn hostname<'a>(pod: &'a Value, service: &Value) -> Option<&'a str> {
-    let name = text(pod, &["spec", "hostname"]);
-    let is_part = text(pod, &["spec", "subdomain"]) == Meta::of(service).name();
+    let name = pod.text_at(&["spec", "hostname"]);
+    let is_part = pod.text_at(&["spec", "subdomain"]) == Meta::of(service).name();
     (!name.is_empty() && is_part).then_some(name)
 }
 
@@ -89,12 +89,12 @@ pub(crate) fn target_port(pod: &Value, port: &Value) -> Option<i64> {
         Some(Value::String(name)) => name.as_str(),
         _ => return port.get("port").and_then(Value::as_int),
     };
-    let sidecars = list(pod, &["spec", "initContainers"]).iter();
-    let sidecars = sidecars.filter(|container| text(container, &["restartPolicy"]) == "Always");
-    let containers = list(pod, &["spec", "containers"]).iter().chain(sidecars);
-    let mut ports = containers.flat_map(|container| list(container, &["ports"]));
-    let named =
-        ports.find(|have| text(have, &["name"]) == name && have.str_at(&["protocol"]).unwrap_or("TCP") == protocol)?;
+    let sidecars = pod.list_at(&["spec", "initContainers"]).iter();
+    let sidecars = sidecars.filter(|container| container.text_at(&["restartPolicy"]) == "Always");
+    let containers = pod.list_at(&["spec", "containers"]).iter().chain(sidecars);
+    let mut ports = containers.flat_map(|container| container.list_at(&["ports"]));
+    let named = ports
+        .find(|have| have.text_at(&["name"]) == name && have.str_at(&["protocol"]).unwrap_or("TCP") == protocol)?;
     named.get("containerPort").and_then(Value::as_int)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn target(pod: &Value) -> Value {
 
 /// Adds the Services that select the pod.
 pub(crate) fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
-    for entry in cache.of("services").in_namespace(Meta::of(pod).namespace()) {
+    for entry in cache.of(SERVICES).in_namespace(Meta::of(pod).namespace()) {
         if selects(&entry.value, pod) {
             keys.push(entry.key.clone());
         }

@@ -1,13 +1,15 @@
 //! ServiceCIDR controller: sets the Ready condition and keeps a deleted ServiceCIDR while its addresses are in use.
 
+use std::convert::Infallible;
+
+use api::resources::{IP_ADDRESSES, SERVICE_CIDRS};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 use crate::condition;
 use crate::node_ipam::Range;
-use crate::read::list;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 
@@ -21,12 +23,13 @@ pub struct Observation<'a> {
 
 impl Controller for ServiceCidr {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "service-cidr-controller";
-    const READS: &'static [&'static str] = &["servicecidrs.networking.k8s.io", "ipaddresses.networking.k8s.io"];
-    const WRITES: &'static [&'static str] =
-        &["servicecidrs.networking.k8s.io", "servicecidrs.networking.k8s.io/status"];
+    const READS: &'static [GroupResource] = &[SERVICE_CIDRS, IP_ADDRESSES];
+    const WRITES: &'static [Write] = &[(SERVICE_CIDRS, ""), (SERVICE_CIDRS, "status")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         // Only a ServiceCIDR that is being deleted depends on addresses and other ServiceCIDRs.
         let waiting = cache.of(Self::READS[0]).iter().filter(|it| Meta::of(&it.value).is_deleting());
         keys.extend(waiting.map(|it| it.key.clone()));
@@ -35,7 +38,7 @@ impl Controller for ServiceCidr {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let cidr = cache.get(Self::READS[0], key)?;
         let is_needed = Meta::of(cidr).is_deleting() && {
             let others: Vec<&Value> = cache
@@ -44,7 +47,7 @@ impl Controller for ServiceCidr {
                 .map(|it| &it.value)
                 .filter(|it| Meta::of(it).name() != key.name && !Meta::of(it).is_deleting())
                 .collect();
-            let addresses = cache.of("ipaddresses.networking.k8s.io").iter();
+            let addresses = cache.of(IP_ADDRESSES).iter();
             let needs = |name: &str| holds(cidr, name) && !others.iter().any(|other| holds(other, name));
             addresses.map(|it| it.key.name.as_str()).any(needs)
         };
@@ -84,7 +87,7 @@ impl Controller for ServiceCidr {
 fn holds(cidr: &Value, address: &str) -> bool {
     let bits = if address.contains(':') { 128 } else { 32 };
     let Some(address) = Range::parse(&format!("{address}/{bits}")) else { return false };
-    let ranges = list(cidr, &["spec", "cidrs"]).iter().filter_map(|it| Range::parse(it.as_str()?));
+    let ranges = cidr.list_at(&["spec", "cidrs"]).iter().filter_map(|it| Range::parse(it.as_str()?));
     ranges.into_iter().any(|range| range.overlaps(address))
 }
 
@@ -92,7 +95,7 @@ fn update_ready_condition(cidr: &Value, status: &str, reason: &str, message: &st
     if condition::find(cidr, "Ready").is_some_and(|it| it.str_at(&["status"]) == Some(status)) {
         return None;
     }
-    let mut conditions = list(cidr, &["status", "conditions"]).to_vec();
+    let mut conditions = cidr.list_at(&["status", "conditions"]).to_vec();
     condition::set(
         &mut conditions,
         value!({"type": "Ready", "status": status, "reason": reason, "message": message,

@@ -4,15 +4,15 @@
 //! can belong to one Service only: the oldest one gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use api::resources::{EVENTS, NODES, SERVICES};
 use api::view::Node;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
-
-use crate::read::{list, text};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, Write, kinds};
 
 /// The loadBalancerClass of this controller, which also handles Services without a class.
 pub const CLASS: &str = "knarr.dev/load-balancer";
@@ -42,18 +42,20 @@ pub struct Observation<'a> {
 
 impl Controller for ServiceLb {
     type Observed<'a> = Observation<'a>;
+    type Config = Option<Config>;
+    type Effect = Infallible;
     const NAME: &'static str = "service-lb-controller";
-    const READS: &'static [&'static str] = &["services", "nodes"];
-    const WRITES: &'static [&'static str] = &["services/status", "events"];
+    const READS: &'static [GroupResource] = &[SERVICES, NODES];
+    const WRITES: &'static [Write] = &[(SERVICES, "status"), (EVENTS, "")];
 
-    fn affected_keys(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, _: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::cluster(ALL));
     }
 
     /// Ignores node heartbeats, which arrive every few seconds, and Services of other types.
-    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: GroupResource, old: &Value, new: &Value) -> bool {
         match kind {
-            "nodes" => {
+            NODES => {
                 let seen = |node| (addresses_of(node), takes_traffic(node), kubelet_port(node));
                 seen(old) != seen(new)
             }
@@ -61,13 +63,13 @@ impl Controller for ServiceLb {
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, config: &'a Option<Config>, key: &Key) -> Option<Observation<'a>> {
         if key.name != ALL {
             return None;
         }
-        let config = cache.config()?;
-        let all = |kind: &str| cache.of(kind).iter().map(|it| &it.value).collect::<Vec<_>>();
-        Some(Observation { services: all("services"), nodes: all("nodes"), config })
+        let config = config.as_ref()?;
+        let all = |kind| cache.of(kind).iter().map(|it| &it.value).collect::<Vec<_>>();
+        Some(Observation { services: all(SERVICES), nodes: all(NODES), config })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
@@ -78,7 +80,7 @@ impl Controller for ServiceLb {
             plan.push(set(service, &[]));
         }
         // The oldest Services come first, so that a new Service never takes an address or port from an existing one.
-        own_services.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
+        own_services.sort_by_key(|service| (service.text_at(&["metadata", "creationTimestamp"]), Key::of(service)));
         let desired = match observed.config.pool.is_empty() {
             true => of_nodes(&own_services, &observed.nodes, &observed.config.reserved),
             false => of_pool(&own_services, &observed.config.pool),
@@ -149,7 +151,7 @@ fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> 
     for service in services {
         let ports: Vec<(&str, i64)> = ports(service).collect();
         if let Some((_, port)) = ports.iter().find(|(_, port)| reserved.contains(port) || kubelets.contains(port)) {
-            desired.push(Err(format!("port {port} of the nodes is the machines' own")));
+            desired.push(Err(format!("port {port} is reserved for the nodes")));
             continue;
         }
         if let Some((port, by)) = ports.iter().find_map(|port| Some((port, taken.get(port)?))) {
@@ -230,7 +232,7 @@ fn first_free(pool: &[(IpAddr, IpAddr)], ipv4: bool, is_free: impl Fn(&IpAddr) -
 }
 
 fn is_balanced(service: &Value) -> bool {
-    text(service, &["spec", "type"]) == "LoadBalancer"
+    service.text_at(&["spec", "type"]) == "LoadBalancer"
 }
 
 /// Whether this controller handles the Service.
@@ -241,37 +243,37 @@ fn is_own_service(service: &Value) -> bool {
 
 /// Returns the addresses in the Service's status, sorted.
 fn given(service: &Value) -> Vec<IpAddr> {
-    let ingress = list(service, &["status", "loadBalancer", "ingress"]).iter();
-    let mut ips: Vec<IpAddr> = ingress.filter_map(|one| text(one, &["ip"]).parse().ok()).collect();
+    let ingress = service.list_at(&["status", "loadBalancer", "ingress"]).iter();
+    let mut ips: Vec<IpAddr> = ingress.filter_map(|one| one.text_at(&["ip"]).parse().ok()).collect();
     ips.sort_unstable();
     ips
 }
 
 /// Returns `spec.loadBalancerIP`.
 fn requested_ip(service: &Value) -> Option<IpAddr> {
-    text(service, &["spec", "loadBalancerIP"]).parse().ok()
+    service.text_at(&["spec", "loadBalancerIP"]).parse().ok()
 }
 
 fn ports(service: &Value) -> impl Iterator<Item = (&str, i64)> {
     let one = |port| {
-        let protocol = Some(text(port, &["protocol"])).filter(|it| !it.is_empty()).unwrap_or("TCP");
+        let protocol = Some(Value::text_at(port, &["protocol"])).filter(|it| !it.is_empty()).unwrap_or("TCP");
         Some((protocol, port.at(&["port"])?.as_int()?))
     };
-    list(service, &["spec", "ports"]).iter().filter_map(one)
+    service.list_at(&["spec", "ports"]).iter().filter_map(one)
 }
 
 /// Returns whether each family is IPv4, the primary family first.
 fn families(service: &Value) -> Vec<bool> {
     let named: Vec<bool> =
-        list(service, &["spec", "ipFamilies"]).iter().filter_map(Value::as_str).map(|it| it == "IPv4").collect();
+        service.list_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str).map(|it| it == "IPv4").collect();
     if named.is_empty() { vec![true] } else { named }
 }
 
 /// Returns the node's external addresses, or else its internal ones.
 fn addresses_of(node: &Value) -> Vec<IpAddr> {
     let of = |kind: &str| {
-        let all = list(node, &["status", "addresses"]).iter().filter(|one| text(one, &["type"]) == kind);
-        all.filter_map(|one| text(one, &["address"]).parse().ok()).collect::<Vec<IpAddr>>()
+        let all = node.list_at(&["status", "addresses"]).iter().filter(|one| one.text_at(&["type"]) == kind);
+        all.filter_map(|one| one.text_at(&["address"]).parse().ok()).collect::<Vec<IpAddr>>()
     };
     let external = of("ExternalIP");
     if external.is_empty() { of("InternalIP") } else { external }

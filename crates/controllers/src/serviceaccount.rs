@@ -1,9 +1,12 @@
 //! ServiceAccount controller: creates the ServiceAccount `default` in every namespace.
 
+use std::convert::Infallible;
+
+use api::resources::{NAMESPACES, SERVICE_ACCOUNTS};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 const NAME: &str = "default";
 
@@ -18,22 +21,24 @@ pub struct Observation<'a> {
 
 impl Controller for ServiceAccount {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "serviceaccount-controller";
-    const READS: &'static [&'static str] = &["namespaces", "serviceaccounts"];
-    const WRITES: &'static [&'static str] = &["serviceaccounts"];
+    const READS: &'static [GroupResource] = &[NAMESPACES, SERVICE_ACCOUNTS];
+    const WRITES: &'static [Write] = &[(SERVICE_ACCOUNTS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "serviceaccounts" if meta.name() != NAME => {}
-            "serviceaccounts" => keys.push(Key::cluster(meta.namespace())),
+            SERVICE_ACCOUNTS if meta.name() != NAME => {}
+            SERVICE_ACCOUNTS => keys.push(Key::cluster(meta.namespace())),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let namespace = cache.get("namespaces", key)?;
-        let has_account = cache.get("serviceaccounts", &Key::new(key.name.clone(), NAME)).is_some();
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let namespace = cache.get(NAMESPACES, key)?;
+        let has_account = cache.get(SERVICE_ACCOUNTS, &Key::new(key.name.clone(), NAME)).is_some();
         Some(Observation { namespace, has_account })
     }
 
@@ -70,6 +75,6 @@ mod tests {
         assert_eq!(cluster.log, ["create serviceaccounts a/default"]);
         cluster.remove(&kinds::SERVICE_ACCOUNTS, &Key::new("a", NAME));
         run_until_stable::<ServiceAccount>(&mut cluster, |_| false);
-        assert_eq!(cluster.of("serviceaccounts").len(), 1);
+        assert_eq!(cluster.of(SERVICE_ACCOUNTS).len(), 1);
     }
 }

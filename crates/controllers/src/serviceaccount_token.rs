@@ -1,15 +1,15 @@
 //! Service account token Secrets: adds tokens to them, and deletes those whose ServiceAccount was deleted.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use api::resources::{SECRETS, SERVICE_ACCOUNTS};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Object, Value};
+use apimachinery::{GroupResource, Key, Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use controller::{Action, Cache, Controller, Plan, kinds};
-
-use crate::read::text;
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
@@ -40,26 +40,28 @@ pub struct Observation<'a> {
 
 impl Controller for ServiceAccountToken {
     type Observed<'a> = Observation<'a>;
+    type Config = Option<Config>;
+    type Effect = Infallible;
     const NAME: &'static str = "serviceaccount-token-controller";
-    const READS: &'static [&'static str] = &["secrets", "serviceaccounts"];
-    const WRITES: &'static [&'static str] = &["secrets"];
+    const READS: &'static [GroupResource] = &[SECRETS, SERVICE_ACCOUNTS];
+    const WRITES: &'static [Write] = &[(SECRETS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        if kind == "secrets" {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        if kind == SECRETS {
             keys.extend(is_for_token(object).then(|| Key::of(object)));
             return;
         }
         let meta = Meta::of(object);
         let named = |secret: &Value| is_for_token(secret) && Meta::of(secret).annotation(NAME) == Some(meta.name());
-        let secrets = cache.of("secrets").in_namespace(meta.namespace());
+        let secrets = cache.of(SECRETS).in_namespace(meta.namespace());
         keys.extend(secrets.filter(|it| named(&it.value)).map(|it| it.key.clone()));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let secret = cache.get("secrets", key).filter(|secret| is_for_token(secret))?;
+    fn observe<'a>(cache: &'a Cache, config: &'a Option<Config>, key: &Key) -> Option<Observation<'a>> {
+        let secret = cache.get(SECRETS, key).filter(|secret| is_for_token(secret))?;
         let name = Meta::of(secret).annotation(NAME)?;
-        let account = cache.get("serviceaccounts", &Key::new(key.namespace.clone(), name));
-        Some(Observation { secret, account, config: cache.config()? })
+        let account = cache.get(SERVICE_ACCOUNTS, &Key::new(key.namespace.clone(), name));
+        Some(Observation { secret, account, config: config.as_ref()? })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
@@ -83,7 +85,7 @@ impl Controller for ServiceAccountToken {
 }
 
 fn is_for_token(secret: &Value) -> bool {
-    text(secret, &["type"]) == TYPE
+    secret.text_at(&["type"]) == TYPE
 }
 
 fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
@@ -106,14 +108,14 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_annotation(UID, of_account.uid());
     }
-    object.as_object_mut().expect("an object of a cache is one").insert("data", data);
+    object.as_object_mut().expect("cached objects are JSON objects").insert("data", data);
     Plan::of(Action::Update { resource: kinds::SECRETS.clone(), object, result_event: None })
 }
 
 #[cfg(test)]
 mod tests {
     use apimachinery::value;
-    use controller::testing::{FakeCluster, check_properties, run_until_stable};
+    use controller::testing::{FakeCluster, check_properties_with, run_until_stable_with};
 
     use super::*;
 
@@ -121,7 +123,7 @@ mod tests {
     fn a_token_secret_is_filled_and_deleted_with_its_service_account() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
-        cluster.configure(Config { sign, root_certificates: "PEM".into() });
+        let config = Some(Config { sign, root_certificates: "PEM".into() });
         let account = cluster.add(&kinds::SERVICE_ACCOUNTS, value!({"metadata": {"namespace": "a", "name": "x"}}));
         for (secret, account) in [("s", "x"), ("nobodys", "y")] {
             cluster.add(
@@ -131,14 +133,14 @@ mod tests {
             );
         }
         cluster.add(&kinds::SECRETS, value!({"type": "Opaque", "metadata": {"namespace": "a", "name": "other"}}));
-        check_properties::<ServiceAccountToken>(&cluster, |_| false);
-        run_until_stable::<ServiceAccountToken>(&mut cluster, |_| false);
+        check_properties_with::<ServiceAccountToken>(&config, &cluster, |_| false);
+        run_until_stable_with::<ServiceAccountToken>(&config, &mut cluster, |_| false);
         let filled = cluster.get(&kinds::SECRETS, &Key::new("a", "s")).unwrap();
         let expect = r#"{"ca.crt":"UEVN","namespace":"YQ==","token":"YS94L3M="}"#;
         assert_eq!(filled["data"].to_string(), expect);
         assert!(cluster.get(&kinds::SECRETS, &Key::new("a", "nobodys")).is_none());
         cluster.remove(&kinds::SERVICE_ACCOUNTS, &account);
-        run_until_stable::<ServiceAccountToken>(&mut cluster, |_| false);
-        assert_eq!(cluster.of("secrets").len(), 1);
+        run_until_stable_with::<ServiceAccountToken>(&config, &mut cluster, |_| false);
+        assert_eq!(cluster.of(SECRETS).len(), 1);
     }
 }

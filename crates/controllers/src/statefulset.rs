@@ -12,11 +12,14 @@ mod ordinal;
 mod revisions;
 mod status;
 
+use std::convert::Infallible;
+
+use api::resources::{CONTROLLER_REVISIONS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, EventOnResult, EventType, Plan, Regarding, Write, kinds};
 
 use crate::{adoption, int_or_percent};
 use ordinal::{Slot, ordinal};
@@ -37,32 +40,38 @@ pub struct Observation<'a> {
 
 impl Controller for StatefulSet {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "statefulset-controller";
-    const READS: &'static [&'static str] =
-        &["statefulsets.apps", "pods", "controllerrevisions.apps", "persistentvolumeclaims"];
-    const WRITES: &'static [&'static str] =
-        &["pods", "controllerrevisions.apps", "persistentvolumeclaims", "statefulsets.apps/status", "events"];
+    const READS: &'static [GroupResource] = &[STATEFUL_SETS, PODS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS];
+    const WRITES: &'static [Write] = &[
+        (PODS, ""),
+        (CONTROLLER_REVISIONS, ""),
+        (PERSISTENT_VOLUME_CLAIMS, ""),
+        (STATEFUL_SETS, "status"),
+        (EVENTS, ""),
+    ];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "statefulsets.apps" => keys.push(Key::of(object)),
-            "persistentvolumeclaims" => keys.extend(claims::set_of(cache, object)),
-            _ => adoption::concerned(object, "StatefulSet", cache.of("statefulsets.apps"), keys),
+            STATEFUL_SETS => keys.push(Key::of(object)),
+            PERSISTENT_VOLUME_CLAIMS => keys.extend(claims::set_of(cache, object)),
+            _ => adoption::concerned(object, "StatefulSet", cache.of(STATEFUL_SETS), keys),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let set = cache.get("statefulsets.apps", key)?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let set = cache.get(STATEFUL_SETS, key)?;
         let uid = Meta::of(set).uid();
         let is_member = |object: &&Value| ordinal(set, object).is_some();
         let has_claims = !claims::templates(set).is_empty();
-        let claims = has_claims.then(|| cache.in_namespace("persistentvolumeclaims", &key.namespace));
+        let claims = has_claims.then(|| cache.in_namespace(PERSISTENT_VOLUME_CLAIMS, &key.namespace));
         Some(Observation {
             set,
-            controlled: cache.controlled_by("pods", uid).collect(),
-            orphans: cache.orphans("pods", &key.namespace).filter(is_member).collect(),
-            revisions: cache.controlled_by("controllerrevisions.apps", uid).collect(),
-            orphan_revisions: cache.orphans("controllerrevisions.apps", &key.namespace).collect(),
+            controlled: cache.controlled_by(PODS, uid).collect(),
+            orphans: cache.orphans(PODS, &key.namespace).filter(is_member).collect(),
+            revisions: cache.controlled_by(CONTROLLER_REVISIONS, uid).collect(),
+            orphan_revisions: cache.orphans(CONTROLLER_REVISIONS, &key.namespace).collect(),
             claims: claims.into_iter().flatten().filter(|one| claims::is_of(set, one)).collect(),
         })
     }
@@ -100,11 +109,11 @@ impl Controller for StatefulSet {
 
 /// Returns `spec.replicas`, 1 by default.
 pub fn replicas(set: &Value) -> i64 {
-    set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
+    set.int_at(&["spec", "replicas"]).unwrap_or(1)
 }
 
 fn min_ready_seconds(set: &Value) -> i64 {
-    set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0)
+    set.int_at(&["spec", "minReadySeconds"]).unwrap_or(0)
 }
 
 /// The pods of a StatefulSet by ordinal.
@@ -316,7 +325,7 @@ fn revision_of(pod: &Value) -> &str {
 
 /// Reports a selector that matches all pods. Old API versions allowed it; the StatefulSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
-    let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    let seen = set.int_at(&["status", "observedGeneration"]).unwrap_or(0);
     let mut plan = Plan::waiting("the selector is empty or invalid");
     if seen < Meta::of(set).generation() {
         let message = "This StatefulSet is selecting all pods. A non-empty selector is required.".to_owned();

@@ -3,14 +3,15 @@
 //! Every object gets an empty patch. The API server writes the object if its stored form differs. The completion of the
 //! writes is kept in memory only. After a restart they are repeated, which changes nothing.
 
-use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Resource, Value, value};
-use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, ServerQuery, ServerResponse, kinds};
+use std::convert::Infallible;
 
-use crate::read::{list, text};
+use api::resources::{CUSTOM_RESOURCE_DEFINITIONS, STORAGE_VERSION_MIGRATIONS};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{GroupResource, Key, Resource, Value, value};
+use controller::{Action, Cache, Controller, Patch, Plan, Preconditions, ServerQuery, ServerResponse, Write, kinds};
+
 use crate::{condition, scale_target};
 
-const MIGRATIONS: &str = "storageversionmigrations.storagemigration.k8s.io";
 /// Delay until the migration is reconciled after the writes, because no watch event triggers it.
 const SOON: Duration = Duration::from_seconds(1);
 /// Retry delay if the objects cannot be listed.
@@ -29,24 +30,28 @@ pub struct Observation<'a> {
 
 impl Controller for StorageVersionMigrator {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "storage-version-migrator-controller";
-    const READS: &'static [&'static str] = &[MIGRATIONS, scale_target::DEFINITIONS];
-    const WRITES: &'static [&'static str] = &["storageversionmigrations.storagemigration.k8s.io/status", "*"];
+    const READS: &'static [GroupResource] = &[STORAGE_VERSION_MIGRATIONS, CUSTOM_RESOURCE_DEFINITIONS];
+    const WRITES: &'static [Write] = &[(STORAGE_VERSION_MIGRATIONS, "status"), controller::ANYTHING];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+        keys.extend((kind == STORAGE_VERSION_MIGRATIONS).then(|| Key::of(object)));
     }
 
     fn queries(cache: &Cache, key: &Key, _: Time) -> Vec<ServerQuery> {
-        let migration = cache.get(MIGRATIONS, key).filter(|migration| is(migration, "Running") && !is_over(migration));
+        let migration = cache
+            .get(STORAGE_VERSION_MIGRATIONS, key)
+            .filter(|migration| is(migration, "Running") && !is_over(migration));
         migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let migration = cache.get(MIGRATIONS, key).filter(|migration| !is_over(migration))?;
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let migration = cache.get(STORAGE_VERSION_MIGRATIONS, key).filter(|migration| !is_over(migration))?;
         let objects = resource(cache, migration).map(|resource| {
             let response = cache.response(&all(&resource)).cloned();
-            (resource, response.unwrap_or_else(|| Err("they were not asked for".to_owned())))
+            (resource, response.unwrap_or_else(|| Err("they were not requested".to_owned())))
         });
         Some(Observation { migration, objects, written: cache.memory().is_some() })
     }
@@ -66,7 +71,7 @@ impl Controller for StorageVersionMigrator {
         match objects {
             Err(reason) => Plan { wake_at: Some(now.plus(LATER)), ..Plan::waiting(reason.clone()) },
             Ok(objects) => Plan {
-                actions: list(objects, &["items"]).iter().map(|object| write(resource, object)).collect(),
+                actions: objects.list_at(&["items"]).iter().map(|object| write(resource, object)).collect(),
                 wake_at: Some(now.plus(SOON)),
                 remember: Some(true.into()),
                 ..Plan::default()
@@ -76,7 +81,7 @@ impl Controller for StorageVersionMigrator {
 }
 
 fn is(migration: &Value, kind: &str) -> bool {
-    condition::find(migration, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
+    condition::find(migration, kind).is_some_and(|condition| condition.text_at(&["status"]) == "True")
 }
 
 fn is_over(migration: &Value) -> bool {
@@ -85,7 +90,7 @@ fn is_over(migration: &Value) -> bool {
 
 /// Returns the resource to be migrated.
 fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
-    let spec_field = |field| text(migration, &["spec", "resource", field]);
+    let spec_field = |field| migration.text_at(&["spec", "resource", field]);
     scale_target::by_plural(cache, spec_field("group"), spec_field("resource"))
 }
 
@@ -104,7 +109,7 @@ fn write(resource: &Resource, object: &Value) -> Action {
 }
 
 fn update_condition(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -> Action {
-    let mut conditions = list(migration, &["status", "conditions"]).to_vec();
+    let mut conditions = migration.list_at(&["status", "conditions"]).to_vec();
     // A finished migration is no longer Running.
     for other in conditions.iter_mut().filter_map(Value::as_object_mut) {
         if other.get("type").and_then(Value::as_str) == Some("Running") && kind != "Running" {
@@ -121,6 +126,7 @@ fn update_condition(migration: &Value, kind: &str, reason: &str, message: &str, 
 
 #[cfg(test)]
 mod tests {
+    use api::resources::{CONFIG_MAPS, SECRETS};
     use controller::testing::{FakeCluster, check_properties, run_until_stable};
     use proptest::prelude::*;
 
@@ -191,10 +197,10 @@ mod tests {
                 cluster.delete(&kinds::CONFIG_MAPS, &map, None, None);
             }
             check_properties::<StorageVersionMigrator>(&cluster, |_| false);
-            let versions = |cluster: &FakeCluster, kind: &str| -> Vec<u64> { cluster.of(kind).iter().map(|it| it.revision).collect() };
-            let before = [versions(&cluster, "secrets"), versions(&cluster, "configmaps")];
+            let versions = |cluster: &FakeCluster, kind: GroupResource| -> Vec<u64> { cluster.of(kind).iter().map(|it| it.revision).collect() };
+            let before = [versions(&cluster, SECRETS), versions(&cluster, CONFIG_MAPS)];
             run_until_stable::<StorageVersionMigrator>(&mut cluster, |_| false);
-            let written = [versions(&cluster, "secrets"), versions(&cluster, "configmaps")];
+            let written = [versions(&cluster, SECRETS), versions(&cluster, CONFIG_MAPS)];
             for (at, (before, after)) in before.iter().zip(&written).enumerate() {
                 prop_assert_eq!(before.len(), after.len());
                 prop_assert!(before.iter().zip(after).all(|(before, after)| (before < after) == (at == which)));

@@ -1,13 +1,15 @@
 //! Taint eviction: deletes pods that do not tolerate a NoExecute taint of their node, or no longer tolerate it.
 
+use std::convert::Infallible;
+
+use api::resources::{EVENTS, NODES, PODS};
 use api::view::{Pod, Taint, Toleration};
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, Write, kinds};
 
 use crate::condition;
-use crate::read::{list, text};
 
 pub struct TaintEviction;
 
@@ -18,29 +20,31 @@ pub struct Observation<'a> {
 
 impl Controller for TaintEviction {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "taint-eviction-controller";
-    const READS: &'static [&'static str] = &["pods", "nodes"];
-    const WRITES: &'static [&'static str] = &["pods", "pods/status", "nodes", "events"];
+    const READS: &'static [GroupResource] = &[PODS, NODES];
+    const WRITES: &'static [Write] = &[(PODS, ""), (PODS, "status"), (NODES, ""), (EVENTS, "")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             // A node without NoExecute taints triggers no pods: a pod that waits for an earlier taint finds it removed
             // when it wakes up.
-            "nodes" if sends_away(object).next().is_some() => {
-                keys.extend(cache.on_node("pods", Meta::of(object).name()).map(Key::of));
+            NODES if sends_away(object).next().is_some() => {
+                keys.extend(cache.on_node(PODS, Meta::of(object).name()).map(Key::of));
             }
             // A pod on a node without NoExecute taints is not triggered: the node's next taint triggers it.
-            "pods" => {
-                let node = cache.get("nodes", &Key::cluster(Pod(object).node_name()));
+            PODS => {
+                let node = cache.get(NODES, &Key::cluster(Pod(object).node_name()));
                 keys.extend(node.filter(|node| sends_away(node).next().is_some()).map(|_| Key::of(object)));
             }
             _ => {}
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let pod = cache.get("pods", key)?;
-        Some(Observation { pod, node: cache.get("nodes", &Key::cluster(Pod(pod).node_name()))? })
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let pod = cache.get(PODS, key)?;
+        Some(Observation { pod, node: cache.get(NODES, &Key::cluster(Pod(pod).node_name()))? })
     }
 
     fn plan(observed: &Observation<'_>, now: Time) -> Plan {
@@ -51,7 +55,7 @@ impl Controller for TaintEviction {
         let mut until: Option<Time> = None;
         let mut ends = |time: Time| until = Some(until.map_or(time, |have| have.min(time)));
         for taint in sends_away(observed.node) {
-            match tolerated(list(pod, &["spec", "tolerations"]), taint) {
+            match tolerated(pod.list_at(&["spec", "tolerations"]), taint) {
                 TolerationPeriod::Forever => {}
                 TolerationPeriod::NotTolerated => ends(now),
                 TolerationPeriod::Seconds(seconds) => {
@@ -94,7 +98,7 @@ pub(crate) enum TolerationPeriod {
 
 /// Returns the NoExecute taints of a node.
 fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
-    list(node, &["spec", "taints"]).iter().filter(|taint| text(taint, &["effect"]) == "NoExecute")
+    node.list_at(&["spec", "taints"]).iter().filter(|taint| taint.text_at(&["effect"]) == "NoExecute")
 }
 
 /// Returns the shortest duration that a matching toleration allows.
@@ -142,7 +146,7 @@ pub(crate) fn evict(pod: &Value, messages: &EvictionMessages, now: Time) -> Plan
 // DEVIATION: a NoExecute taint without timeAdded gets the time at which it is first observed; upstream keeps that time
 // in memory and restarts the period with each process.
 fn dated(node: &Value, now: Time) -> Action {
-    let mut taints = list(node, &["spec", "taints"]).to_vec();
+    let mut taints = node.list_at(&["spec", "taints"]).to_vec();
     for taint in taints.iter_mut().filter_map(Value::as_object_mut) {
         if taint.get("effect").and_then(Value::as_str) == Some("NoExecute") {
             taint.get_or_insert_with("timeAdded", || now.to_seconds().to_string().into());
@@ -180,7 +184,7 @@ mod tests {
         check_properties::<TaintEviction>(&cluster, kubelet);
         let start = cluster.now;
         run_until_stable::<TaintEviction>(&mut cluster, kubelet);
-        let deleted = cluster.of("pods").is_empty();
+        let deleted = cluster.of(PODS).is_empty();
         assert_eq!(if deleted { cluster.now.since(start).whole_seconds() } else { -1 }, expect, "{:?}", cluster.log);
     }
 
@@ -212,7 +216,7 @@ mod tests {
             let cluster = new_cluster(taints, value!([]));
             let mut keys = Vec::new();
             let pod = cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
-            TaintEviction::affected_keys(&cluster.cache::<TaintEviction>(), "pods", pod, &mut keys);
+            TaintEviction::affected_keys(&cluster.cache::<TaintEviction>(), PODS, pod, &mut keys);
             assert_eq!(keys, expect);
         };
         check(value!([{"key": "x", "effect": "NoExecute"}]), &[Key::new("a", "p")]);

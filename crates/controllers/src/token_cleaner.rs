@@ -1,13 +1,14 @@
 //! Token cleaner: deletes expired bootstrap tokens.
 
+use std::convert::Infallible;
+
+use api::resources::SECRETS;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
+use apimachinery::{GroupResource, Key, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use controller::{Action, Cache, Controller, Plan, kinds};
-
-use crate::read::text;
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -17,16 +18,18 @@ pub struct TokenCleaner;
 
 impl Controller for TokenCleaner {
     type Observed<'a> = &'a Value;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "token-cleaner-controller";
-    const READS: &'static [&'static str] = &["secrets"];
-    const WRITES: &'static [&'static str] = &["secrets"];
+    const READS: &'static [GroupResource] = &[SECRETS];
+    const WRITES: &'static [Write] = &[(SECRETS, "")];
 
-    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         keys.extend(is_token(object).then(|| Key::of(object)));
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
-        cache.get("secrets", key).filter(|secret| is_token(secret))
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<&'a Value> {
+        cache.get(SECRETS, key).filter(|secret| is_token(secret))
     }
 
     fn plan(secret: &&Value, now: Time) -> Plan {
@@ -39,7 +42,7 @@ impl Controller for TokenCleaner {
 }
 
 fn is_token(secret: &Value) -> bool {
-    Meta::of(secret).namespace() == NAMESPACE && text(secret, &["type"]) == TYPE
+    Meta::of(secret).namespace() == NAMESPACE && secret.text_at(&["type"]) == TYPE
 }
 
 /// Returns the expiration of a token; `None` if it cannot be parsed. Such a token is kept, and the authenticator

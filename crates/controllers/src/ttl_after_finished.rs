@@ -1,9 +1,12 @@
 //! TTL-after-finished controller: deletes finished Jobs after ttlSecondsAfterFinished.
 
+use std::convert::Infallible;
+
+use api::resources::JOBS;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Value};
-use controller::{Action, Cache, Controller, Plan, Propagation, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Action, Cache, Controller, Plan, Propagation, Write, kinds};
 
 use crate::job;
 
@@ -11,18 +14,20 @@ pub struct TtlAfterFinished;
 
 impl Controller for TtlAfterFinished {
     type Observed<'a> = &'a Value;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "ttl-after-finished-controller";
-    const READS: &'static [&'static str] = &["jobs.batch"];
-    const WRITES: &'static [&'static str] = &["jobs.batch"];
+    const READS: &'static [GroupResource] = &[JOBS];
+    const WRITES: &'static [Write] = &[(JOBS, "")];
 
-    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         if ends(object).is_some() {
             keys.push(Key::of(object));
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
-        cache.get("jobs.batch", key)
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<&'a Value> {
+        cache.get(JOBS, key)
     }
 
     fn plan(job: &&Value, now: Time) -> Plan {
@@ -42,7 +47,7 @@ impl Controller for TtlAfterFinished {
 
 /// Returns the time at which a finished Job is deleted.
 fn ends(job: &Value) -> Option<Time> {
-    let seconds = job.at(&["spec", "ttlSecondsAfterFinished"]).and_then(Value::as_int)?;
+    let seconds = job.int_at(&["spec", "ttlSecondsAfterFinished"])?;
     let finished = job::finished(job)?.str_at(&["lastTransitionTime"])?;
     Some(Time::parse(finished).ok()?.plus(Duration::from_seconds(seconds)))
 }

@@ -1,9 +1,12 @@
 //! VolumeAttributesClass protection: keeps a deleted class while a volume or claim uses it.
 
+use std::convert::Infallible;
+
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, VOLUME_ATTRIBUTES_CLASSES};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value};
-use controller::{Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value};
+use controller::{Cache, Controller, Plan, Write, kinds};
 
 use crate::finalizer;
 
@@ -18,25 +21,26 @@ pub struct Observation<'a> {
 
 impl Controller for AttributesClassProtection {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "volumeattributesclass-protection-controller";
-    const READS: &'static [&'static str] =
-        &["volumeattributesclasses.storage.k8s.io", "persistentvolumes", "persistentvolumeclaims"];
-    const WRITES: &'static [&'static str] = &["volumeattributesclasses.storage.k8s.io"];
+    const READS: &'static [GroupResource] = &[VOLUME_ATTRIBUTES_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS];
+    const WRITES: &'static [Write] = &[(VOLUME_ATTRIBUTES_CLASSES, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "persistentvolumes" | "persistentvolumeclaims" => keys.extend(classes(object).map(Key::cluster)),
+            PERSISTENT_VOLUMES | PERSISTENT_VOLUME_CLAIMS => keys.extend(classes(object).map(Key::cluster)),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
         let class = cache.get(Self::READS[0], key)?;
         // Users of a class are searched only after its deletion.
         let in_use = Meta::of(class).is_deleting()
             && Self::READS[1..]
                 .iter()
-                .any(|kind| cache.of(kind).iter().any(|it| classes(&it.value).any(|name| name == key.name)));
+                .any(|kind| cache.of(*kind).iter().any(|it| classes(&it.value).any(|name| name == key.name)));
         Some(Observation { class, in_use })
     }
 

@@ -1,14 +1,16 @@
 //! ValidatingAdmissionPolicy status: type-checks the expressions and reports warnings.
 
+use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
 use api::admissionregistration::type_check::{self, KindRef};
 use api::apiextensions::custom_resource::kind_of;
 use api::kind::Kind;
+use api::resources::{CUSTOM_RESOURCE_DEFINITIONS, VALIDATING_ADMISSION_POLICIES};
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
-use controller::{Action, Cache, Controller, Plan, kinds};
+use apimachinery::{GroupResource, Key, Value, value};
+use controller::{Action, Cache, Controller, Plan, Write, kinds};
 
 // DEVIATION: types of aggregated API servers are not checked; expressions on them get no warnings.
 pub struct ValidatingAdmissionPolicyStatus;
@@ -22,30 +24,32 @@ pub struct Observation<'a> {
 /// The built-in kinds.
 static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
 
-const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
-const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-
 impl Controller for ValidatingAdmissionPolicyStatus {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "validatingadmissionpolicy-status-controller";
-    const READS: &'static [&'static str] = &[POLICIES, DEFINITIONS];
-    const WRITES: &'static [&'static str] = &["validatingadmissionpolicies.admissionregistration.k8s.io/status"];
+    const READS: &'static [GroupResource] = &[VALIDATING_ADMISSION_POLICIES, CUSTOM_RESOURCE_DEFINITIONS];
+    const WRITES: &'static [Write] = &[(VALIDATING_ADMISSION_POLICIES, "status")];
 
-    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            POLICIES => keys.push(Key::of(object)),
+            VALIDATING_ADMISSION_POLICIES => keys.push(Key::of(object)),
             // A policy may refer to any kind, also to one that does not exist yet.
-            _ => keys.extend(cache.of(POLICIES).iter().map(|entry| entry.key.clone())),
+            _ => keys.extend(cache.of(VALIDATING_ADMISSION_POLICIES).iter().map(|entry| entry.key.clone())),
         }
     }
 
-    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
-        kind == POLICIES || old.get("spec") != new.get("spec")
+    fn is_relevant_change(kind: GroupResource, old: &Value, new: &Value) -> bool {
+        kind == VALIDATING_ADMISSION_POLICIES || old.get("spec") != new.get("spec")
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let policy = cache.get(POLICIES, key)?;
-        Some(Observation { policy, definitions: cache.of(DEFINITIONS).iter().map(|entry| &entry.value).collect() })
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let policy = cache.get(VALIDATING_ADMISSION_POLICIES, key)?;
+        Some(Observation {
+            policy,
+            definitions: cache.of(CUSTOM_RESOURCE_DEFINITIONS).iter().map(|entry| &entry.value).collect(),
+        })
     }
 
     fn plan(observed: &Observation<'_>, _: Time) -> Plan {
@@ -75,7 +79,7 @@ fn find(definitions: &[&Value], group: &str, called: KindRef<'_>) -> Option<Arc<
         return Some(Arc::clone(kind));
     }
     let is = |definition: &&&Value| {
-        let name = |field: &str| definition.str_at(&["spec", "names", field]).unwrap_or_default();
+        let name = |field: &str| definition.text_at(&["spec", "names", field]);
         definition.str_at(&["spec", "group"]) == Some(group) && called.is(name("plural"), name("kind"))
     };
     definitions.iter().find(is).and_then(|definition| kind_of(definition).ok()).map(Arc::new)

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_is_reported_once_however_often_it_changed() {
+    async fn key_is_reported_once_however_often_it_changed() {
         let notices = ChangeQueue::new(10);
         let key = |name: &str| Key::new("a", name);
         notices.add([key("x"), key("y"), key("x")]);

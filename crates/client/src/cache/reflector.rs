@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let mut fresh = self.snapshot().objects.emptied();
         loop {
             let Some(event) = watch.next_shared(self.make()).await else {
-                let text = "the watch ended before it had told everything".to_owned();
+                let text = "the watch ended before the initial list was complete".to_owned();
                 return Err(crate::ResponseError::Unexpected(text).into());
             };
             match event? {

@@ -46,7 +46,7 @@ pub struct Selection<'a> {
 
 /// A configuration with the names of its entries; empty for none.
 #[derive(Clone, Debug)]
-pub struct Selected {
+pub struct NamedConfig {
     pub config: Config,
     pub cluster: String,
     pub user: String,
@@ -163,7 +163,7 @@ impl Kubeconfig {
 
     /// Returns the configuration of the selected entries, as kubectl's flags select them; `None` if neither a file nor
     /// the selection names a server.
-    pub fn select(&self, selection: &Selection<'_>) -> Result<Option<Selected>, KubeconfigError> {
+    pub fn select(&self, selection: &Selection<'_>) -> Result<Option<NamedConfig>, KubeconfigError> {
         let context = match selection.context.or(self.current_context()) {
             Some(name) => Some(required(&self.contexts, "context", name)?.field()),
             None => None,
@@ -184,7 +184,7 @@ impl Kubeconfig {
         if let Some(user) = &user_name {
             read_user(required(&self.users, "user", user)?, &cluster, &mut config)?;
         }
-        Ok(Some(Selected { config, cluster: cluster_name.unwrap_or_default(), user: user_name.unwrap_or_default() }))
+        Ok(Some(NamedConfig { config, cluster: cluster_name.unwrap_or_default(), user: user_name.unwrap_or_default() }))
     }
 
     /// Returns the configuration of a context, or of the current one.

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_of_the_server_selects_the_variable() {
+    fn scheme_of_the_server_selects_the_variable() {
         let both = [("HTTPS_PROXY", "http://s:1"), ("http_proxy", "p:2")];
         check("https://a:6443", &both, Some("http://s:1/"));
         check("http://a", &both, Some("http://p:2/"));

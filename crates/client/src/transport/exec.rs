@@ -177,7 +177,7 @@ fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
 }
 
 fn read(object: &Value, api_version: &str) -> Result<ExecCredential, String> {
-    let top_level = |field| object.str_at(&[field]).unwrap_or_default();
+    let top_level = |field| object.text_at(&[field]);
     // As in client-go, only the version is required.
     if !matches!(top_level("kind"), "" | "ExecCredential") {
         return Err(format!("kind {:?} instead of \"ExecCredential\"", top_level("kind")));

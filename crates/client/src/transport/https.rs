@@ -101,7 +101,7 @@ impl Https {
                 Err(error) => return Err(error),
             }
         }
-        Ok(call(current.as_mut().expect("made above, or an error returned")))
+        Ok(call(current.as_mut().expect("the connection was created above")))
     }
 
     /// Adds the credentials, the user agent and the address of the server to a request.
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_the_server_is_prepended() {
+    fn path_of_the_server_is_prepended() {
         let check = |server: &str, path: &str, expect: &str| {
             assert_eq!(absolute(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string(), expect);
         };

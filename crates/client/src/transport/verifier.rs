@@ -76,7 +76,8 @@ impl ServerCertVerifier for BundleVerifier {
         if self.trusted.contains(&fingerprint(end_entity)) {
             check_server_certificate(end_entity, now)?;
         } else {
-            // DEVIATION: a server certificate that is itself a CA is rejected unless it is in the bundle; Go accepts it from a trusted issuer.
+            // DEVIATION: a server certificate that is itself a CA is rejected unless it is in the bundle; Go accepts it
+            // from a trusted issuer.
             let algorithms = self.provider.signature_verification_algorithms.all;
             let roots = self.valid_cas(now);
             verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, algorithms)?;
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_certificate_is_trusted_if_a_ca_of_the_bundle_issued_it() {
+    fn server_certificate_is_trusted_if_a_ca_of_the_bundle_issued_it() {
         let (issuer, other) = (ca(|_| ()), ca(|params| params.distinguished_name.push(DnType::CommonName, "other")));
         let server = signed(&issuer, |_| ());
         check(&server, NAME, &[&issuer.der], "trusted");
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_certificate_that_is_in_the_bundle_needs_no_issuer() {
+    fn server_certificate_that_is_in_the_bundle_needs_no_issuer() {
         let issuer = ca(|_| ());
         let forms = [signed(&issuer, |_| ()), self_signed(|_| ()), self_signed(make_ca), signed(&issuer, make_ca)];
         for server in &forms {
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_without_certificates_is_rejected() {
+    fn bundle_without_certificates_is_rejected() {
         let provider = Arc::new(aws_lc_rs::default_provider());
         assert!(BundleVerifier::new(provider, vec![CertificateDer::from(vec![0x30, 0])]).is_none());
     }

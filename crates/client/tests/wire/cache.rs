@@ -31,7 +31,7 @@ impl Running {
             ..cache::Settings::default()
         };
         let index = IndexBy::new("version", |_, version: &CachedVersion| vec![Str::from(version.as_str())]);
-        let keep = |object: Value| object.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
+        let keep = |object: Value| object.text_at(&["metadata", "resourceVersion"]).to_owned();
         let (reflector, reader) =
             cache::new(Source::all(server.client(), CONFIG_MAPS.clone()), settings, vec![index], keep);
         let notices = ChangeQueue::new(100);
@@ -64,7 +64,7 @@ impl Running {
         let expect: std::collections::BTreeSet<Key> = names.iter().map(|name| Key::new("a", *name)).collect();
         while notified_keys != expect {
             let changed = tokio::time::timeout(DEADLINE, self.notices.take()).await;
-            let Ok(ChangedKeys::Keys(keys)) = changed else { panic!("told {notified_keys:?}, not {expect:?}") };
+            let Ok(ChangedKeys::Keys(keys)) = changed else { panic!("notified of {notified_keys:?}, not {expect:?}") };
             notified_keys.extend(keys);
         }
     }
@@ -112,7 +112,7 @@ fn expired() -> Value {
 }
 
 #[tokio::test]
-async fn a_cache_fills_from_initial_events_and_follows_changes() {
+async fn cache_fills_from_initial_events_and_follows_changes() {
     let mut running = Running::start().await;
     assert!(!running.reader.progress().synced);
     let stream = running.fill().await;
@@ -134,7 +134,7 @@ async fn a_cache_fills_from_initial_events_and_follows_changes() {
 }
 
 #[tokio::test]
-async fn a_broken_watch_resumes_from_the_reached_version() {
+async fn broken_watch_resumes_from_the_reached_version() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     stream.event("BOOKMARK", bookmark(9)).await;
@@ -164,7 +164,7 @@ async fn a_broken_watch_resumes_from_the_reached_version() {
 }
 
 #[tokio::test]
-async fn a_compacted_version_causes_a_relist_that_reports_the_differences() {
+async fn compacted_version_causes_a_relist_that_reports_the_differences() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     let refill = async |running: &mut Running, version| {
@@ -191,7 +191,7 @@ async fn a_compacted_version_causes_a_relist_that_reports_the_differences() {
 }
 
 #[tokio::test]
-async fn a_server_without_initial_events_is_listed_in_pages() {
+async fn server_without_initial_events_is_listed_in_pages() {
     let mut running = Running::start().await;
     let invalid = value!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422});
     running.server.next().await.respond_with(StatusCode::UNPROCESSABLE_ENTITY, &[], &invalid.to_string());
@@ -200,7 +200,7 @@ async fn a_server_without_initial_events_is_listed_in_pages() {
     call.respond(&page("7", "token", vec![config_map("x", 1), config_map("y", 2)]));
     let call = running.server.next().await;
     assert_eq!(call.query, "continue=token&limit=2");
-    assert!(!running.reader.progress().synced, "half a list is not everything");
+    assert!(!running.reader.progress().synced, "an incomplete list does not sync the cache");
     call.respond(&page("7", "", vec![config_map("z", 3)]));
     let stream = running.resumed(7).await.stream();
     running.holds(&[("x", "1"), ("y", "2"), ("z", "3")]);
@@ -209,14 +209,14 @@ async fn a_server_without_initial_events_is_listed_in_pages() {
     running.server.next().await.respond(&page("17", "token", vec![config_map("x", 1), config_map("y", 2)]));
     running.server.next().await.respond_with(StatusCode::GONE, &[], &expired().to_string());
     let call = running.server.next().await;
-    assert_eq!(call.query, "", "all in one answer, which cannot come too late");
+    assert_eq!(call.query, "", "one response, so no continue token can expire");
     call.respond(&page("18", "", vec![config_map("y", 18)]));
     running.resumed(18).await;
     running.holds(&[("y", "18")]);
 }
 
 #[tokio::test]
-async fn a_failing_server_is_retried_and_the_error_is_reported() {
+async fn failing_server_is_retried_and_the_error_is_reported() {
     let mut running = Running::start().await;
     for _ in 0..3 {
         let forbidden =
@@ -234,7 +234,7 @@ async fn a_failing_server_is_retried_and_the_error_is_reported() {
 }
 
 #[tokio::test]
-async fn a_late_subscriber_is_notified_of_existing_objects() {
+async fn late_subscriber_is_notified_of_existing_objects() {
     let mut running = Running::start().await;
     let _stream = running.fill().await;
     let notices = ChangeQueue::new(100);
@@ -253,7 +253,7 @@ async fn readers_get_an_error_after_the_reflector_is_dropped() {
 }
 
 #[tokio::test]
-async fn an_oversized_object_does_not_exhaust_memory() {
+async fn oversized_object_does_not_exhaust_memory() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     stream.send("{\"type\":\"ADDED\",\"object\":{\"data\":\"").await;

@@ -19,7 +19,7 @@ use crate::server::{Call, DEADLINE, Server, TestCa, impatient};
 async fn seen(client: &Client, server: &mut Server) -> ObservedCredentials {
     let target = Target::named(&CONFIG_MAPS, "a", "x");
     let both = async { tokio::join!(client.get(&target), observe(server)) };
-    let (response, seen) = tokio::time::timeout(DEADLINE, both).await.expect("an answer in time");
+    let (response, seen) = tokio::time::timeout(DEADLINE, both).await.expect("a response in time");
     response.unwrap();
     seen
 }
@@ -45,7 +45,7 @@ fn one_attempt() -> Settings {
 }
 
 #[tokio::test]
-async fn a_server_of_another_ca_is_rejected() {
+async fn server_of_another_ca_is_rejected() {
     let server = Server::start().await;
     let mut config = server.config();
     config.tls.certificate_authority = Some(Pem::Inline(TestCa::new().pem().into()));
@@ -75,7 +75,7 @@ async fn tls_server_name_overrides_the_host() {
 }
 
 #[tokio::test]
-async fn a_changed_token_file_is_reloaded() {
+async fn changed_token_file_is_reloaded() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
@@ -96,7 +96,7 @@ async fn a_changed_token_file_is_reloaded() {
 }
 
 #[tokio::test]
-async fn a_changed_client_certificate_is_reloaded() {
+async fn changed_client_certificate_is_reloaded() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
@@ -108,7 +108,7 @@ async fn a_changed_client_certificate_is_reloaded() {
     let second = write_pair(&server, &certificate, &key, "the-second-of-them");
     assert_eq!(seen(&client, &mut server).await.peer.as_ref(), Some(&second));
     std::fs::write(&key, "half a key").unwrap();
-    assert_eq!(seen(&client, &mut server).await.peer.as_ref(), Some(&second), "what cannot be used is not used");
+    assert_eq!(seen(&client, &mut server).await.peer.as_ref(), Some(&second), "unusable credentials are not sent");
 }
 
 fn write_pair(server: &Server, certificate: &Path, key: &Path, name: &str) -> CertificateDer<'static> {
@@ -147,7 +147,7 @@ fn runs(directory: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_plugin_runs_again_when_its_token_expires_or_is_rejected() {
+async fn plugin_runs_again_when_its_token_expires_or_is_rejected() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let mut config = server.config();
@@ -175,7 +175,7 @@ async fn a_plugin_runs_again_when_its_token_expires_or_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_plugin_may_return_a_certificate() {
+async fn plugin_may_return_a_certificate() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = server.ca.issue(&["plugged"]);
@@ -212,7 +212,7 @@ async fn errors_name_a_failed_or_missing_plugin() {
     assert_eq!(
         error_message(&config).await,
         format!("{command} failed with exit status: 1"),
-        "there is no answer to print"
+        "there is no response to print"
     );
     std::fs::write(directory.path().join("answer"), "hello").unwrap();
     assert_eq!(error_message(&config).await, "invalid character 'h' looking for beginning of value");
@@ -248,7 +248,7 @@ async fn requests_are_tunnelled_through_a_proxy() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_file_configures_the_client() {
+async fn kubeconfig_file_configures_the_client() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("ca.crt"), server.ca.pem()).unwrap();

@@ -1,6 +1,6 @@
 //! Wire tests of the client against a scripted server over TCP and TLS.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cache;
 mod credentials;

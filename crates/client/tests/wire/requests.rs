@@ -34,7 +34,7 @@ macro_rules! meanwhile {
     ($request:expr, $server:expr) => {
         tokio::time::timeout(DEADLINE, async { tokio::join!(async { $request.await }, $server) })
             .await
-            .expect("both ends in time")
+            .expect("client and server finish in time")
     };
 }
 
@@ -83,7 +83,7 @@ async fn objects_are_read_and_written_over_one_http2_connection() {
 }
 
 #[tokio::test]
-async fn a_server_without_http2_gets_http1_requests() {
+async fn server_without_http2_gets_http1_requests() {
     let mut server = Server::start_with(&["http/1.1"]).await;
     let client = server.client();
     for _ in 0..3 {
@@ -122,7 +122,7 @@ async fn list_items_get_their_kind_and_pages_are_joined() {
 }
 
 #[tokio::test]
-async fn a_rejection_has_the_servers_or_upstreams_message() {
+async fn rejection_has_the_servers_or_upstreams_message() {
     let mut server = Server::start().await;
     let client = server.client();
     let target = Target::named(&PODS, "a", "x");
@@ -167,11 +167,15 @@ async fn retry_after_is_honoured_up_to_the_maximum_attempts() {
         let long = [("retry-after", "3600")];
         server.next().await.respond_with(StatusCode::TOO_MANY_REQUESTS, &long, &status(429, "TooManyRequests"));
     });
-    assert_eq!(result.unwrap_err().retry_after(), Some(Duration::from_secs(3600)), "an hour is the caller's to wait");
+    assert_eq!(
+        result.unwrap_err().retry_after(),
+        Some(Duration::from_secs(3600)),
+        "a Retry-After of an hour is left to the caller"
+    );
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_retried_up_to_the_maximum_attempts() {
+async fn unreachable_server_is_retried_up_to_the_maximum_attempts() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -183,7 +187,7 @@ async fn an_unreachable_server_is_retried_up_to_the_maximum_attempts() {
 }
 
 #[tokio::test]
-async fn an_unresponsive_server_times_out() {
+async fn unresponsive_server_times_out() {
     let mut server = Server::start().await;
     let timeout = Duration::from_millis(200);
     let client = Client::connect(&server.config(), Settings { request_timeout: timeout, ..impatient() }).unwrap();
@@ -201,7 +205,7 @@ async fn an_unresponsive_server_times_out() {
 }
 
 #[tokio::test]
-async fn an_oversized_response_is_aborted() {
+async fn oversized_response_is_aborted() {
     let mut server = Server::start().await;
     let client = Client::connect(&server.config(), Settings { response_bytes_max: 1 << 20, ..impatient() }).unwrap();
     let (result, ()) = meanwhile!(client.get(&Target::named(&PODS, "a", "x")), async {
@@ -216,7 +220,7 @@ async fn an_oversized_response_is_aborted() {
 }
 
 #[tokio::test]
-async fn a_watch_receives_events_and_is_cancelled_on_drop() {
+async fn watch_receives_events_and_is_cancelled_on_drop() {
     let mut server = Server::start().await;
     let client = server.client();
     let target = Target::within(&CONFIG_MAPS, "a");
@@ -251,7 +255,7 @@ async fn watches_do_not_use_the_streams_of_other_requests() {
         server.next().await.respond(&config_map("x", 1));
     });
     read.unwrap();
-    assert_eq!(server.connections(), 4, "three for 170 watches, one for the rest");
+    assert_eq!(server.connections(), 4, "three connections for 170 watches, one for other requests");
 }
 
 #[tokio::test]

@@ -188,7 +188,7 @@ impl Stream {
     /// Sends bytes. Panics if the client does not receive them in time.
     pub(crate) async fn send(&self, text: &str) {
         let sent = self.0.send(Ok(Bytes::copy_from_slice(text.as_bytes())));
-        tokio::time::timeout(DEADLINE, sent).await.expect("the client reads").expect("the client is there");
+        tokio::time::timeout(DEADLINE, sent).await.expect("the client reads").expect("the client is connected");
     }
 
     /// Sends a watch event.
@@ -204,7 +204,7 @@ impl Stream {
 
     /// Waits until the client cancels the request.
     pub(crate) async fn abandoned(&self) {
-        tokio::time::timeout(DEADLINE, self.0.closed()).await.expect("the client goes away");
+        tokio::time::timeout(DEADLINE, self.0.closed()).await.expect("the client disconnects");
     }
 }
 

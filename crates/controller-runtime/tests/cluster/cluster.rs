@@ -44,8 +44,8 @@ pub(crate) struct Manager {
 impl Manager {
     /// Runs the controllers while polled.
     pub(crate) async fn run(&self) {
-        let replicasets = run::<ReplicaSet>(Arc::clone(&self.driver), 5);
-        let deployments = run::<Deployment>(Arc::clone(&self.driver), 5);
+        let replicasets = run::<ReplicaSet>(Arc::clone(&self.driver), Arc::default(), 5);
+        let deployments = run::<Deployment>(Arc::clone(&self.driver), Arc::default(), 5);
         tokio::join!(replicasets, deployments);
     }
 }
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// Waits until a condition holds for the objects of a kind.
     pub(crate) async fn until(&self, kind: &str, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
-        let (_, reader) = self.watched.iter().find(|(watched, _)| *watched == kind).expect("a kind that is watched");
+        let (_, reader) = self.watched.iter().find(|(watched, _)| *watched == kind).expect("the kind is watched");
         let mut reader = reader.clone();
         let waiting = async {
             loop {

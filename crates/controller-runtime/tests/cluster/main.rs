@@ -1,12 +1,13 @@
 //! Controllers against the real API server and store, in-process and over HTTPS, with simulated nodes.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cluster;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::resources::CONFIG_MAPS;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use client::cache::Settings as Persistence;
@@ -30,7 +31,7 @@ async fn create(cluster: &Cluster, replicas: i64) {
 }
 
 fn number(object: &Value, field: &str) -> i64 {
-    object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+    object.int_at(&["status", field]).unwrap_or(0)
 }
 
 /// Whether a Deployment's rollout is complete.
@@ -58,20 +59,20 @@ async fn wait_for_rollout(cluster: &Cluster, generation: i64, replicas: i64) -> 
 
 /// Waits until the condition holds for a ConfigMap of the namespace `default` in the cache.
 async fn wait_for_cached(caches: &Caches, name: &str, condition: impl Fn(Option<&Value>) -> bool) {
-    let mut reader = caches.reader("configmaps").unwrap().clone();
+    let mut reader = caches.reader(CONFIG_MAPS).unwrap().clone();
     let waiting = async {
         while !condition(reader.snapshot().objects.get(&Key::new("default", name))) {
             reader.advanced().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the cache follows");
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the cache receives the change");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
-    let follow = |client| Caches::start(client, &Persistence::default(), ["configmaps"]).unwrap();
+    let follow = |client| Caches::start(client, &Persistence::default(), [CONFIG_MAPS]).unwrap();
     let map = |data: &str| {
         value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map", "namespace": "default"},
             "data": {"is": data}})
@@ -84,16 +85,20 @@ async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     let (late, remote) = (follow(&admin), follow(&cluster.remote()));
     for data in ["made", "changed"] {
         let response = admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
-        assert_eq!(response, cluster.remote().get(&named).await.unwrap(), "what is answered here and over the network");
+        assert_eq!(
+            response,
+            cluster.remote().get(&named).await.unwrap(),
+            "the response in process and over the network"
+        );
         for caches in [&early, &late, &remote] {
             wait_for_cached(caches, "map", |object| object.is_some_and(|object| object["data"]["is"] == data.into()))
                 .await;
         }
         let [early, late, remote] = [&early, &late, &remote].map(|caches| {
-            let objects = caches.reader("configmaps").unwrap().snapshot().objects;
+            let objects = caches.reader(CONFIG_MAPS).unwrap().snapshot().objects;
             Arc::clone(objects.entry(&Key::new("default", "map")).unwrap())
         });
-        assert!(Arc::ptr_eq(&early, &late), "it is held twice");
+        assert!(Arc::ptr_eq(&early, &late), "the lease has two holders");
         assert_eq!((&early.value, early.revision), (&remote.value, remote.revision));
         assert!(early.value["metadata"].get("managedFields").is_none());
     }
@@ -122,7 +127,7 @@ async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
         assert_eq!(progress["reason"], "NewReplicaSetAvailable".into());
     }
     let sets = cluster.admin().list(&Target::all(&kinds::REPLICA_SETS), &ListOptions::default()).await.unwrap();
-    assert_eq!(sets.items.len(), 2, "a template that comes again finds its set");
+    assert_eq!(sets.items.len(), 2, "a repeated template reuses its ReplicaSet");
     let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
     assert!(pods.items.iter().all(|pod| pod["spec"]["containers"][0]["image"] == "v1".into()));
     let events = cluster.admin().list(&Target::all(&kinds::EVENTS), &ListOptions::default()).await.unwrap();
@@ -190,5 +195,5 @@ async fn a_new_leader_continues_without_creating_duplicates() {
     let lease = cluster.admin().get(&Target::named(&kinds::LEASES, "kube-system", "kcm")).await.unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "second".into());
     let made = cluster.seen_pods();
-    assert_eq!(made, 400, "pods ever seen");
+    assert_eq!(made, 400, "number of pods observed");
 }

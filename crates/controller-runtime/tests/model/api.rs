@@ -166,7 +166,7 @@ impl Api {
             return json_response(410, &status.to_value());
         }
         let (sender, events) = mpsc::unbounded_channel();
-        for entry in state.cluster.of(&resource.to_string()).iter() {
+        for entry in state.cluster.of(resource).iter() {
             sender.send(event("ADDED", &entry.value)).unwrap();
         }
         let end = value!({"metadata": {"resourceVersion": (state.cluster.revision().to_string()),
@@ -264,7 +264,7 @@ fn read_path(path: &str) -> Option<(Resource, Key, String)> {
     let name = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
     let mut rest = parts.into_iter();
     key.name = rest.next().unwrap_or_default().into();
-    Some((kinds::by_name(&name)?.clone(), key, rest.next().unwrap_or_default().to_owned()))
+    Some((api::resources::by_name(&name)?.clone(), key, rest.next().unwrap_or_default().to_owned()))
 }
 
 fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, body: Value) -> Action {
@@ -294,7 +294,7 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
             },
             patch: Patch::Merge(body),
         },
-        _ => panic!("the model knows no {method}"),
+        _ => panic!("the model does not implement {method}"),
     }
 }
 

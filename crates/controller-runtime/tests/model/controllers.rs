@@ -1,17 +1,19 @@
 //! A test controller run by the driver, which creates as many pods as a ConfigMap requests.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use api::resources::{CONFIG_MAPS, EVENTS, PODS};
 use apimachinery::meta::Meta;
 use apimachinery::status::{Reason, Status};
 use apimachinery::time::Time;
-use apimachinery::{Key, Value, value};
+use apimachinery::{GroupResource, Key, Value, value};
 use client::cache;
 use component_base::events::Recorder;
 use controller::testing::FakeCluster;
-use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, kinds};
+use controller::{Action, Cache, Controller, EventOnResult, Plan, Regarding, Rejection, Write, kinds};
 use controller_runtime::{Caches, Driver, run};
 use http::Method;
 use tokio::task::JoinSet;
@@ -32,21 +34,23 @@ static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 impl Controller for Copies {
     type Observed<'a> = Observation<'a>;
+    type Config = ();
+    type Effect = Infallible;
     const NAME: &'static str = "copies";
-    const READS: &'static [&'static str] = &["configmaps", "pods"];
-    const WRITES: &'static [&'static str] = &["pods", "configmaps"];
+    const READS: &'static [GroupResource] = &[CONFIG_MAPS, PODS];
+    const WRITES: &'static [Write] = &[(PODS, ""), (CONFIG_MAPS, "")];
 
-    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
-            "pods" => keys.extend(meta.controller().map(|owner| Key::new(meta.namespace(), owner.name()))),
+            PODS => keys.extend(meta.controller().map(|owner| Key::new(meta.namespace(), owner.name()))),
             _ => keys.push(Key::of(object)),
         }
     }
 
-    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-        let map = cache.get("configmaps", key)?;
-        let pods = cache.controlled_by("pods", Meta::of(map).uid()).collect();
+    fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+        let map = cache.get(CONFIG_MAPS, key)?;
+        let pods = cache.controlled_by(PODS, Meta::of(map).uid()).collect();
         Some(Observation { map, pods, rejection: cache.rejection() })
     }
 
@@ -54,7 +58,7 @@ impl Controller for Copies {
         let meta = Meta::of(observed.map);
         if meta.name() == "bad" {
             PANICS.fetch_add(1, Ordering::SeqCst);
-            panic!("this one is bad");
+            panic!("the controller panics for this key");
         }
         let desired: usize = observed.map.str_at(&["data", "count"]).and_then(|text| text.parse().ok()).unwrap_or(0);
         let mut plan = Plan::default();
@@ -99,7 +103,7 @@ fn start(api: &Api) -> JoinSet<()> {
     let (events, sending) = Recorder::new(client.clone(), "copies");
     tasks.spawn(sending);
     let driver = Arc::new(Driver { client, caches, events, manager: "copies".into() });
-    tasks.spawn(run::<Copies>(driver, 4));
+    tasks.spawn(run::<Copies>(driver, Arc::default(), 4));
     tasks
 }
 
@@ -112,7 +116,7 @@ fn add(api: &Api, name: &str, count: &str) {
 }
 
 fn pods(cluster: &FakeCluster) -> usize {
-    cluster.of("pods").len()
+    cluster.of(PODS).len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +147,7 @@ async fn lagging_watches_do_not_cause_duplicates() {
     }
     api.until("fifteen pods", |cluster| pods(cluster) == 15).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(api.writes("DELETE pods"), 85, "nothing is deleted twice either");
+    assert_eq!(api.writes("DELETE pods"), 85, "no object is deleted twice");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,17 +176,17 @@ async fn a_rejected_action_is_not_repeated_and_is_reported() {
         let map = cluster.get(&kinds::CONFIG_MAPS, &Key::new("a", "x")).unwrap();
         Meta::of(map).annotation("refused").map(str::to_owned)
     };
-    api.until("told of the refusal", |cluster| annotation(cluster).as_deref() == Some("exceeded quota")).await;
+    api.until("the rejection is reported", |cluster| annotation(cluster).as_deref() == Some("exceeded quota")).await;
     assert!(api.writes("POST pods") < 10, "{}", api.writes("POST pods"));
     api.until("an event", |cluster| !names(cluster, "events").is_empty()).await;
     api.change(|cluster| {
-        let event = &cluster.of("events").iter().next().unwrap().value.clone();
+        let event = &cluster.of(EVENTS).iter().next().unwrap().value.clone();
         assert_eq!(event.str_at(&["reason"]), Some("FailedCreate"));
         assert_eq!(event.str_at(&["message"]), Some("Error creating: exceeded quota"));
     });
     api.accept_all();
     api.until("all pods", |cluster| pods(cluster) == 100).await;
-    api.until("no refusal", |cluster| annotation(cluster).is_none()).await;
+    api.until("no rejection is reported", |cluster| annotation(cluster).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ async fn only_one_candidate_leads_at_a_time() {
     while let Some(outcome) = tasks.join_next().await {
         assert_eq!(outcome.unwrap(), LeadershipEnd::Released);
     }
-    assert!(start.elapsed() < Duration::from_secs(5 * 105), "a released lease is taken at once");
+    assert!(start.elapsed() < Duration::from_secs(5 * 105), "a released lease is acquired immediately");
     assert_eq!(spec(&api, "leaseTransitions"), "4", "five leaders, four changes of hands");
 }
 

@@ -1,6 +1,6 @@
 //! Controllers, leader election and events against a model of the API server, in virtual time.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod api;
 mod controllers;

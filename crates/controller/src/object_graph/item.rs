@@ -89,7 +89,7 @@ impl Owner {
     }
 
     fn of(reference: &Value) -> Self {
-        let text = |field| Str::from(reference.str_at(&[field]).unwrap_or_default());
+        let text = |field| Str::from(reference.text_at(&[field]));
         Self {
             api_version: text("apiVersion"),
             kind: text("kind"),

@@ -88,7 +88,7 @@ fn observe(cluster: &FakeCluster) -> ObjectGraph {
     for resource in kinds::ALL {
         let resource = Arc::new((*resource).clone());
         let mut items = Items::new(item_index_by());
-        for entry in cluster.of(&resource.to_string()).iter() {
+        for entry in cluster.of(&resource).iter() {
             let value = Item::of(&resource, &entry.value);
             let Entry { key, revision, observed_at, .. } = &**entry;
             items.insert(Entry { key: key.clone(), revision: *revision, observed_at: *observed_at, value });

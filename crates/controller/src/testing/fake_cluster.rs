@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use api::resources::{PODS, by_name};
 use apimachinery::collection::Entry;
 use apimachinery::meta::{Meta, MetaMut, name_suffix, prepare_create};
 use apimachinery::patch;
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Key, Resource, Value, value};
+use apimachinery::{GroupResource, Key, Resource, Value, value};
 
 use crate::cache::{Answers, Cache, KindSnapshot, Objects, ServerResponse, index_by};
-use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, ServerQuery, SideEffect, kinds};
+use crate::{Action, AfterEffect, Controller, Patch, Preconditions, Propagation, ServerQuery, SideEffect, kinds};
 
 /// Maximum rounds of requests of a controller.
 const QUERY_ROUNDS_MAX: usize = 4;
@@ -24,7 +25,6 @@ pub struct FakeCluster {
     objects: BTreeMap<String, Objects>,
     revision: u64,
     created: u64,
-    configs: Configs,
     responses: Answers,
     frozen_kinds: BTreeMap<String, (Objects, u64)>,
 }
@@ -47,15 +47,14 @@ impl FakeCluster {
             objects: BTreeMap::new(),
             revision: 100,
             created: 0,
-            configs: Configs::default(),
             responses: Answers::default(),
             frozen_kinds: BTreeMap::new(),
         }
     }
 
     /// Returns the objects of a kind: `pods`, `deployments.apps`.
-    pub fn of(&self, kind: &str) -> Objects {
-        self.objects.get(kind).cloned().unwrap_or_else(|| Objects::new(index_by()))
+    pub fn of(&self, kind: impl fmt::Display) -> Objects {
+        self.objects.get(&kind.to_string()).cloned().unwrap_or_else(|| Objects::new(index_by()))
     }
 
     pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Value> {
@@ -64,9 +63,7 @@ impl FakeCluster {
 
     /// Returns the cache view of the controller `C`.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.kind_snapshot(kind))
-            .configured(self.configs.clone())
-            .with_responses(self.responses.clone())
+        Cache::new(C::READS, |kind| self.kind_snapshot(kind)).with_responses(self.responses.clone())
     }
 
     /// Returns the cache view of the controller `C` for a key, with its memory and the responses to its requests.
@@ -89,18 +86,18 @@ impl FakeCluster {
     }
 
     /// Freezes a kind for controllers until [`FakeCluster::show`], as a lagging watch does.
-    pub fn hold(&mut self, kind: &str) {
-        self.frozen_kinds.insert(kind.to_owned(), (self.of(kind), self.revision));
+    pub fn hold(&mut self, kind: GroupResource) {
+        self.frozen_kinds.insert(kind.to_string(), (self.of(kind), self.revision));
     }
 
     /// Ends the freeze of a kind.
-    pub fn show(&mut self, kind: &str) {
-        self.frozen_kinds.remove(kind);
+    pub fn show(&mut self, kind: GroupResource) {
+        self.frozen_kinds.remove(&kind.to_string());
     }
 
-    fn kind_snapshot(&self, kind: &str) -> KindSnapshot {
+    fn kind_snapshot(&self, kind: GroupResource) -> KindSnapshot {
         let (objects, revision) =
-            self.frozen_kinds.get(kind).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
+            self.frozen_kinds.get(&kind.to_string()).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
         KindSnapshot { objects, revision }
     }
 
@@ -109,7 +106,7 @@ impl FakeCluster {
         let plain =
             query.key.name.is_empty() && query.body.is_none() && query.labels.as_ref().is_some_and(String::is_empty);
         let kind = query.resource.to_string();
-        kinds::by_name(&kind).filter(|_| plain)?;
+        by_name(&kind).filter(|_| plain)?;
         let objects = self.of(&kind);
         let within =
             objects.iter().filter(|it| query.key.namespace.is_empty() || it.key.namespace == query.key.namespace);
@@ -120,11 +117,6 @@ impl FakeCluster {
     /// Sets the response to a request.
     pub fn set_response(&mut self, query: &ServerQuery, response: ServerResponse) {
         self.responses.insert(query, response);
-    }
-
-    /// Sets a controller's configuration.
-    pub fn configure<T: std::any::Any + Send + Sync>(&mut self, config: T) {
-        self.configs = std::mem::take(&mut self.configs).with(config);
     }
 
     /// Creates an object and returns its key.
@@ -229,7 +221,7 @@ impl FakeCluster {
                 Ok(())
             }
             Action::DeleteAll { resource, namespace } => {
-                for entry in self.of(&resource.to_string()).in_namespace(namespace) {
+                for entry in self.of(resource).in_namespace(namespace) {
                     self.delete(resource, &entry.key, None, None);
                 }
                 Ok(())
@@ -237,20 +229,15 @@ impl FakeCluster {
             Action::UpdateSubresource { resource, subresource, object } => {
                 self.update_part(resource, subresource, object)
             }
-            Action::WithSideEffect { side_effect, into, then } => {
-                self.log.pop();
-                self.log.push(side_effect.to_string());
-                // The model's certificate is the text of the order.
-                let made = match side_effect {
-                    SideEffect::Sign(order) => {
-                        format!("{} for {}, {}", order.signer, order.life, order.usages.join(", ")).into()
-                    }
-                    SideEffect::CreateDirectory(_) | SideEffect::RemoveDirectory(_) => Value::Null,
-                };
-                self.execute(&then.as_ref().clone().with(into, made))
-            }
             Action::Event { .. } => Ok(()),
         }
+    }
+
+    /// Executes an action that needs a side effect. The result of the side effect is its description.
+    pub fn execute_after<E: SideEffect>(&mut self, after: &AfterEffect<E>) -> Result<(), WriteError> {
+        let description = after.effect.to_string();
+        self.log.push(description.clone());
+        self.execute(&after.action_with(description.into()))
     }
 
     /// Formats all objects without UIDs, versions, times and generated name suffixes, which differ between runs.
@@ -312,7 +299,7 @@ impl FakeCluster {
         self.checked(resource, key, &Preconditions::default())?;
         match subresource {
             "binding" => {
-                let node = body.str_at(&["target", "name"]).unwrap_or_default().to_owned();
+                let node = body.text_at(&["target", "name"]).to_owned();
                 self.change(resource, key, |pod| set(pod, "spec", "nodeName", node.into()));
             }
             "eviction" => self.delete(resource, key, None, None),
@@ -381,7 +368,7 @@ impl fmt::Debug for FakeCluster {
 /// Simulates all kubelets in one step: binds and runs pods, and removes deleted pods. Returns whether it acted.
 pub fn kubelet(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in cluster.of("pods").iter() {
+    for entry in cluster.of(PODS).iter() {
         let (key, pod) = (&entry.key, &entry.value);
         if Meta::of(pod).is_deleting() {
             if Meta::of(pod).finalizers().next().is_none() {

@@ -31,24 +31,54 @@ enum Cut {
 ///
 /// # Panics
 /// If the controller does not converge, or a plan violates a property.
-pub fn run_until_stable<C: Controller>(cluster: &mut FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
-    run::<C>(cluster, &environment, None);
+pub fn run_until_stable<C: Controller<Config: Default>>(
+    cluster: &mut FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+) {
+    run_until_stable_with::<C>(&C::Config::default(), cluster, environment);
+}
+
+/// Like [`run_until_stable`], with a configuration.
+///
+/// # Panics
+/// As [`run_until_stable`].
+pub fn run_until_stable_with<C: Controller>(
+    config: &C::Config,
+    cluster: &mut FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+) {
+    run::<C>(config, cluster, &environment, None);
 }
 
 /// Checks all properties: after any interruption the cluster converges to the same state.
 ///
 /// # Panics
 /// If a property is violated. The message has the details.
-pub fn check_properties<C: Controller>(cluster: &FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
+pub fn check_properties<C: Controller<Config: Default>>(
+    cluster: &FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+) {
+    check_properties_with::<C>(&C::Config::default(), cluster, environment);
+}
+
+/// Like [`check_properties`], with a configuration.
+///
+/// # Panics
+/// As [`check_properties`].
+pub fn check_properties_with<C: Controller>(
+    config: &C::Config,
+    cluster: &FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+) {
     let mut whole = cluster.clone();
-    let lengths = run::<C>(&mut whole, &environment, None);
+    let lengths = run::<C>(config, &mut whole, &environment, None);
     let expect = whole.picture();
     for (round, actions) in lengths.into_iter().enumerate().take(INTERRUPTED_ROUNDS) {
         let prefixes = (0..actions.min(LEFT_OUT_MAX)).map(Cut::Prefix);
         let left_out = (0..actions.min(LEFT_OUT_MAX)).map(Cut::AllBut);
         for cut in prefixes.chain(left_out) {
             let mut cut_short = cluster.clone();
-            run::<C>(&mut cut_short, &environment, Some((round, cut)));
+            run::<C>(config, &mut cut_short, &environment, Some((round, cut)));
             let picture = cut_short.picture();
             assert!(
                 picture == expect,
@@ -64,6 +94,7 @@ pub fn check_properties<C: Controller>(cluster: &FakeCluster, environment: impl 
 
 /// Runs to convergence and returns the number of actions in each round.
 fn run<C: Controller>(
+    config: &C::Config,
     cluster: &mut FakeCluster,
     environment: &impl Fn(&mut FakeCluster) -> bool,
     cut: Option<(usize, Cut)>,
@@ -75,12 +106,12 @@ fn run<C: Controller>(
         let mut length = 0;
         let mut changes = 0;
         let mut wake_at = None;
-        for key in keys::<C>(cluster) {
-            let plan = checked_plan::<C>(cluster, &key, memories.get(&key));
+        for key in keys::<C>(config, cluster) {
+            let plan = checked_plan::<C>(config, cluster, &key, memories.get(&key));
             wake_at = [wake_at, plan.wake_at].into_iter().flatten().min();
             let cut = cut.filter(|(at, _)| *at == round).map(|(_, cut)| cut);
             let mut whole = cut.is_none();
-            for (at, action) in plan.actions.iter().enumerate() {
+            for (at, (action, after)) in plan.steps().enumerate() {
                 let taken = match cut {
                     None => true,
                     Some(Cut::Prefix(len)) => length + at < len,
@@ -88,18 +119,22 @@ fn run<C: Controller>(
                 };
                 if taken {
                     // After a rejection the next round observes again.
-                    whole &= cluster.execute(action).is_ok();
+                    let executed = match after {
+                        None => cluster.execute(action),
+                        Some(after) => cluster.execute_after(after),
+                    };
+                    whole &= executed.is_ok();
                 }
             }
+            length += plan.steps().count();
+            // Events change no state.
+            changes += plan.steps().filter(|(action, _)| !matches!(action, Action::Event { .. })).count();
             match plan.remember {
                 Some(remember) if whole => drop(memories.insert(key, remember)),
                 _ if whole => drop(memories.remove(&key)),
                 _ if cut.is_some() => memories.clear(),
                 _ => {}
             }
-            length += plan.actions.len();
-            // Events change no state.
-            changes += plan.actions.iter().filter(|action| !matches!(action, Action::Event { .. })).count();
         }
         lengths.push(length);
         let busy = environment(cluster);
@@ -120,29 +155,33 @@ fn run<C: Controller>(
 
 /// Returns the keys that any object triggers. Checks that the plans for other keys of the first kind are done, because
 /// no change would trigger them.
-fn keys<C: Controller>(cluster: &FakeCluster) -> BTreeSet<Key> {
+fn keys<C: Controller>(config: &C::Config, cluster: &FakeCluster) -> BTreeSet<Key> {
     let cache = cluster.cache::<C>();
     let mut keys = Vec::new();
     for kind in C::READS {
-        cluster.of(kind).iter().for_each(|entry| C::affected_keys(&cache, kind, &entry.value, &mut keys));
+        cluster.of(kind).iter().for_each(|entry| C::affected_keys(&cache, *kind, &entry.value, &mut keys));
     }
     let keys: BTreeSet<Key> = keys.into_iter().collect();
     for Entry { key, .. } in cluster.of(C::READS[0]).iter().map(|entry| &**entry).filter(|it| !keys.contains(&it.key)) {
-        let plan = checked_plan::<C>(cluster, key, None);
-        let is_done = plan.actions.is_empty() && plan.wake_at.is_none();
+        let plan = checked_plan::<C>(config, cluster, key, None);
+        let is_done = plan.steps().next().is_none() && plan.wake_at.is_none();
         assert!(is_done, "{}: no object concerns {key}, for which there is something to do\n{plan}", C::NAME);
     }
     keys
 }
 
-fn checked_plan<C: Controller>(cluster: &FakeCluster, key: &Key, memory: Option<&Value>) -> Plan {
-    let plan_once = || decide::<C>(&cluster.cache_for::<C>(key, memory), key, cluster.now);
+fn checked_plan<C: Controller>(
+    config: &C::Config,
+    cluster: &FakeCluster,
+    key: &Key,
+    memory: Option<&Value>,
+) -> Plan<C::Effect> {
+    let plan_once = || decide::<C>(&cluster.cache_for::<C>(key, memory), config, key, cluster.now);
     let (plan, again) = (plan_once(), plan_once());
     assert!(plan == again, "{}: the same observation gave two plans for {key}\n{plan}\n{again}", C::NAME);
-    for action in &plan.actions {
+    for (action, _) in plan.steps() {
         let writes = action.writes();
-        let declared = C::WRITES.contains(&writes.as_str()) || C::WRITES.contains(&"*");
-        assert!(declared, "{}: {action}\nwrites {writes}, which is not declared", C::NAME);
+        assert!(action.is_declared(C::WRITES), "{}: {action}\nwrites {writes}, which is not declared", C::NAME);
     }
     if let Some(time) = plan.wake_at {
         assert!(time > cluster.now, "{}: wants to wake at {time}, which is past, for {key}", C::NAME);
@@ -152,13 +191,16 @@ fn checked_plan<C: Controller>(cluster: &FakeCluster, key: &Key, memory: Option<
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use api::resources::{CONFIG_MAPS, PODS};
     use apimachinery::meta::Meta;
     use apimachinery::time::Time;
-    use apimachinery::value;
+    use apimachinery::{GroupResource, value};
 
     use super::*;
     use crate::testing::kubelet;
-    use crate::{Cache, kinds};
+    use crate::{Cache, Write, kinds};
 
     /// A test controller that keeps `count` pods for each ConfigMap. With `CARELESS` it ignores existing pods; with
     /// `DEAF` it is never triggered.
@@ -171,19 +213,21 @@ mod tests {
 
     impl<const CARELESS: bool, const DEAF: bool> Controller for Copies<CARELESS, DEAF> {
         type Observed<'a> = Observation<'a>;
+        type Config = ();
+        type Effect = Infallible;
         const NAME: &'static str = "copies";
-        const READS: &'static [&'static str] = &["configmaps", "pods"];
-        const WRITES: &'static [&'static str] = &["pods"];
+        const READS: &'static [GroupResource] = &[CONFIG_MAPS, PODS];
+        const WRITES: &'static [Write] = &[(PODS, "")];
 
-        fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-            if kind == "configmaps" && !DEAF {
+        fn affected_keys(_: &Cache, kind: GroupResource, object: &Value, keys: &mut Vec<Key>) {
+            if kind == CONFIG_MAPS && !DEAF {
                 keys.push(Key::of(object));
             }
         }
 
-        fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observation<'a>> {
-            let map = cache.get("configmaps", key)?;
-            Some(Observation { map, pods: cache.controlled_by("pods", Meta::of(map).uid()).collect() })
+        fn observe<'a>(cache: &'a Cache, _: &(), key: &Key) -> Option<Observation<'a>> {
+            let map = cache.get(CONFIG_MAPS, key)?;
+            Some(Observation { map, pods: cache.controlled_by(PODS, Meta::of(map).uid()).collect() })
         }
 
         fn plan(observed: &Observation<'_>, _: Time) -> Plan {

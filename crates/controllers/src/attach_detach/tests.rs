@@ -1,3 +1,4 @@
+use api::resources::{NODES, VOLUME_ATTACHMENTS};
 use controller::testing::{FakeCluster, check_properties, run_until_stable};
 use proptest::prelude::*;
 
@@ -38,16 +39,16 @@ fn pod(cluster: &mut FakeCluster, name: &str, node: &str, claim: &str) -> Key {
 /// Simulates CSI drivers and kubelets: attaches volumes, mounts those in volumesAttached, unmounts those without pods.
 fn drivers(cluster: &mut FakeCluster) -> bool {
     let before = cluster.revision();
-    for entry in cluster.of(ATTACHMENTS).iter() {
-        if !crate::read::is_true(&entry.value, &["status", "attached"]) {
+    for entry in cluster.of(VOLUME_ATTACHMENTS).iter() {
+        if !entry.value.is_true_at(&["status", "attached"]) {
             cluster.change(&kinds::VOLUME_ATTACHMENTS, &entry.key, |it| {
                 it.as_object_mut().unwrap().insert("status", value!({"attached": true}));
             });
         }
     }
-    for entry in cluster.of("nodes").iter() {
+    for entry in cluster.of(NODES).iter() {
         let attached: Vec<Value> = attached_volume_names(&entry.value).into_iter().map(Value::from).collect();
-        if entry.value.at(&["status", "volumesInUse"]).and_then(Value::as_array).unwrap_or_default() != attached {
+        if entry.value.list_at(&["status", "volumesInUse"]) != attached {
             cluster.change(&kinds::NODES, &entry.key, |node| {
                 node.get_mut("status").and_then(Value::as_object_mut).unwrap().insert("volumesInUse", attached);
             });
@@ -71,7 +72,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
     check_properties::<AttachDetach>(&cluster, drivers);
     run_until_stable::<AttachDetach>(&mut cluster, drivers);
     assert_eq!(attached_volumes(&cluster, "n"), ["kubernetes.io/csi/disk.example^handle-c"]);
-    let attachments = cluster.of(ATTACHMENTS);
+    let attachments = cluster.of(VOLUME_ATTACHMENTS);
     let made = &attachments.iter().next().unwrap().value;
     // echo -n handle-cdisk.examplen | sha256sum
     assert_eq!(Meta::of(made).name(), "csi-b94b0382ffd07c600455b44f1da8d3de1ff097fc6eaaf493f1a9dc4d1c55cdd6");
@@ -85,7 +86,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
     check_properties::<AttachDetach>(&cluster, drivers);
     run_until_stable::<AttachDetach>(&mut cluster, drivers);
     assert_eq!(attached_volumes(&cluster, "n"), [""; 0]);
-    assert!(cluster.of(ATTACHMENTS).is_empty());
+    assert!(cluster.of(VOLUME_ATTACHMENTS).is_empty());
 }
 
 #[test]
@@ -96,14 +97,14 @@ fn a_mounted_volume_is_detached_after_six_minutes_of_a_not_ready_node() {
     run_until_stable::<AttachDetach>(&mut cluster, drivers);
     cluster.remove(&kinds::PODS, &key);
     run_until_stable::<AttachDetach>(&mut cluster, |_| false);
-    assert_eq!(cluster.of(ATTACHMENTS).len(), 1, "the kubelet has it mounted");
+    assert_eq!(cluster.of(VOLUME_ATTACHMENTS).len(), 1, "the kubelet has it mounted");
     let start = cluster.now;
     cluster.change(&kinds::NODES, &Key::cluster("n"), |node| {
         let silent = value!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": (start.to_string())}]);
         node.get_mut("status").and_then(Value::as_object_mut).unwrap().insert("conditions", silent);
     });
     run_until_stable::<AttachDetach>(&mut cluster, |_| false);
-    assert!(cluster.of(ATTACHMENTS).is_empty());
+    assert!(cluster.of(VOLUME_ATTACHMENTS).is_empty());
     assert_eq!(cluster.now.since(start).whole_seconds(), 360);
 }
 
@@ -139,7 +140,7 @@ fn a_driver_without_attach_required_gets_no_volume_attachment() {
         value!({"metadata": {"name": "somebody-elses"}, "spec": {"nodeName": "n", "attacher": "x", "source": {}}}),
     );
     run_until_stable::<AttachDetach>(&mut cluster, drivers);
-    assert_eq!(cluster.of(ATTACHMENTS).len(), 1);
+    assert_eq!(cluster.of(VOLUME_ATTACHMENTS).len(), 1);
 }
 
 proptest! {
@@ -163,6 +164,6 @@ proptest! {
         run_until_stable::<AttachDetach>(&mut cluster, drivers);
         let left: std::collections::BTreeSet<_> =
             pods.iter().filter(|(_, _, goes)| !goes).map(|(node, claim, _)| (node, claim)).collect();
-        prop_assert_eq!(cluster.of(ATTACHMENTS).len(), left.len());
+        prop_assert_eq!(cluster.of(VOLUME_ATTACHMENTS).len(), left.len());
     }
 }

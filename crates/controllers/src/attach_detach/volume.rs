@@ -1,12 +1,10 @@
 //! CSI PersistentVolumes: the unique volume name in a node's status and the name of the VolumeAttachment.
 
+use api::resources::{CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
 use aws_lc_rs::digest;
 use controller::{Action, Cache, kinds};
-
-use super::DRIVERS;
-use crate::read::{list, text};
 
 const PREFIX: &str = "csi-";
 const UNIQUE_PREFIX: &str = "kubernetes.io/csi/";
@@ -21,18 +19,18 @@ pub(super) struct Volume<'a> {
 impl<'a> Volume<'a> {
     /// Returns the volume that the claim is bound to; `None` if it needs no attachment.
     pub(super) fn of_claim(cache: &'a Cache, claim: &Key) -> Option<Self> {
-        let claim = cache.get("persistentvolumeclaims", claim)?;
-        let object = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
-        if text(object, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
+        let claim = cache.get(PERSISTENT_VOLUME_CLAIMS, claim)?;
+        let object = cache.get(PERSISTENT_VOLUMES, &Key::cluster(claim.text_at(&["spec", "volumeName"])))?;
+        if object.text_at(&["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
             return None;
         }
         let driver = object.str_at(&["spec", "csi", "driver"])?;
-        let known = cache.get(DRIVERS, &Key::cluster(driver));
+        let known = cache.get(CSI_DRIVERS, &Key::cluster(driver));
         let attached = known.and_then(|known| known.at(&["spec", "attachRequired"])).and_then(Value::as_bool);
         attached.unwrap_or(true).then(|| Self {
             object,
             driver,
-            handle: text(object, &["spec", "csi", "volumeHandle"]),
+            handle: object.text_at(&["spec", "csi", "volumeHandle"]),
         })
     }
 
@@ -43,7 +41,7 @@ impl<'a> Volume<'a> {
     /// Whether the volume can be attached to one node only.
     pub(super) fn is_exclusive(&self) -> bool {
         let shared = |mode: &Value| mode.as_str().is_some_and(|mode| !mode.starts_with("ReadWriteOnce"));
-        !list(self.object, &["spec", "accessModes"]).iter().any(shared)
+        !self.object.list_at(&["spec", "accessModes"]).iter().any(shared)
     }
 
     /// Returns the volume's name in `volumesAttached` and `volumesInUse` of a node's status.

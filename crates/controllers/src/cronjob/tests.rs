@@ -1,3 +1,4 @@
+use api::resources::JOBS;
 use apimachinery::patch::merge;
 use controller::decide;
 use controller::testing::{FakeCluster, check_properties};
@@ -27,7 +28,7 @@ fn key() -> Key {
 fn pass(cluster: &mut FakeCluster, minutes: i64, end: Option<&str>) {
     let until = cluster.now.plus(Duration::from_seconds(minutes * 60));
     for _ in 0..1000 {
-        let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &key(), cluster.now);
+        let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &(), &key(), cluster.now);
         let wrote = plan.actions.iter().any(|action| !matches!(action, Action::Event { .. }));
         plan.actions.iter().for_each(|action| drop(cluster.execute(action)));
         let finished = end.is_some_and(|end| finish(cluster, end));
@@ -43,12 +44,8 @@ fn pass(cluster: &mut FakeCluster, minutes: i64, end: Option<&str>) {
 }
 
 fn finish(cluster: &mut FakeCluster, kind: &str) -> bool {
-    let open: Vec<Key> = cluster
-        .of("jobs.batch")
-        .iter()
-        .filter(|one| !job::is_finished(&one.value))
-        .map(|one| one.key.clone())
-        .collect();
+    let open: Vec<Key> =
+        cluster.of(JOBS).iter().filter(|one| !job::is_finished(&one.value)).map(|one| one.key.clone()).collect();
     let now = cluster.now.to_string();
     for key in &open {
         let status = value!({"startTime": (now.as_str()), "completionTime": (now.as_str()), "conditions": [{"type": kind, "status": "True"}]});
@@ -60,7 +57,7 @@ fn finish(cluster: &mut FakeCluster, kind: &str) -> bool {
 fn jobs(cluster: &FakeCluster) -> Vec<String> {
     let minute =
         |name: &str| (name.strip_prefix("c-").unwrap().parse::<i64>().unwrap() - START.unix_seconds() / 60).to_string();
-    cluster.of("jobs.batch").iter().map(|one| minute(&one.key.name)).collect()
+    cluster.of(JOBS).iter().map(|one| minute(&one.key.name)).collect()
 }
 
 fn status(cluster: &FakeCluster) -> Value {
@@ -75,7 +72,7 @@ fn jobs_start_on_schedule_and_history_limits_apply() {
     assert_eq!(status(&cluster)["lastScheduleTime"], "2026-01-01T00:20:00Z".into());
     assert_eq!(status(&cluster)["lastSuccessfulTime"], "2026-01-01T00:20:00Z".into());
     assert!(status(&cluster).get("active").is_none());
-    let pods = cluster.of("jobs.batch");
+    let pods = cluster.of(JOBS);
     let job = &pods.iter().next().unwrap().value;
     assert_eq!(Meta::of(job).annotation(SCHEDULED), Some("2026-01-01T00:10:00Z"));
     assert_eq!(Meta::of(job).label("of"), Some("cron"));
@@ -113,7 +110,7 @@ fn a_suspended_cronjob_starts_no_job_and_an_invalid_schedule_is_reported() {
     cluster.change(&kinds::CRON_JOBS, &key(), |cron| {
         *cron = merge::apply(cron.take(), value!({"spec": {"suspend": false, "schedule": "x"}}));
     });
-    let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &key(), cluster.now).to_string();
+    let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &(), &key(), cluster.now).to_string();
     assert!(plan.starts_with("event CronJob a/c Warning UnparseableSchedule: unparseable schedule: \"x\""), "{plan}");
 }
 
@@ -123,7 +120,7 @@ fn a_schedule_that_is_never_due_is_reported_as_invalid() {
     cluster.change(&kinds::CRON_JOBS, &key(), |cron| {
         *cron = merge::apply(cron.take(), value!({"spec": {"schedule": "59 23 31 2 *"}}));
     });
-    let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &key(), cluster.now).to_string();
+    let plan = decide::<CronJob>(&cluster.cache::<CronJob>(), &(), &key(), cluster.now).to_string();
     let expect = "event CronJob a/c Warning InvalidSchedule: invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second";
     assert!(plan.starts_with(expect), "{plan}");
 }

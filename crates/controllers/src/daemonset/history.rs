@@ -35,7 +35,7 @@ impl<'a> History<'a> {
 
     /// Deletes unused revisions beyond revisionHistoryLimit.
     pub(super) fn beyond_limit(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
-        let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
+        let limit = set.int_at(&["spec", "revisionHistoryLimit"]);
         revision::drop_old(&self.all, limit, |one| {
             let hash = Meta::of(one).label(HASH);
             std::ptr::eq(one, self.current) || pods.iter().any(|pod| Meta::of(pod).label(HASH) == hash)
@@ -69,7 +69,7 @@ fn merge(twins: &[&Value], hash: &str, pods: &[&Value]) -> Vec<Action> {
 }
 
 fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {
-    let collisions = set.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
+    let collisions = set.int_at(&["status", "collisionCount"]).unwrap_or(0);
     let is_free = |hash: &String| all.iter().all(|one| Meta::of(one).name() != revision::name(set, hash));
     let hash = (collisions..).map(|collisions| hash(&data, collisions)).find(is_free).unwrap_or_default();
     let mut object = value!({

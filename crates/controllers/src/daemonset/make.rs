@@ -53,8 +53,8 @@ pub(super) fn target(pod: &Value) -> &str {
     }
     let required =
         &["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
-    let terms = pod.at(required).and_then(Value::as_array).unwrap_or_default();
-    let fields = terms.iter().flat_map(|term| term.get("matchFields").and_then(Value::as_array).unwrap_or_default());
+    let terms = pod.list_at(required);
+    let fields = terms.iter().flat_map(|term| term.list_at(&["matchFields"]));
     let by_name =
         |field: &&Value| field.str_at(&["key"]) == Some("metadata.name") && field.str_at(&["operator"]) == Some("In");
     let value = fields.into_iter().find(by_name).and_then(|field| field.get("values")?.as_array()?.first()?.as_str());

@@ -49,7 +49,7 @@ pub(super) fn of(fleet: &Fleet<'_>, now: Time) -> Status {
     let status = Value::Object(status);
     let update = (set.get("status") != Some(&status)).then(|| {
         let mut object = set.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         Action::UpdateStatus { resource: kinds::DAEMON_SETS.clone(), object }
     });
     let later = fleet.pods.iter().filter_map(|pod| fleet.available_at(pod)).filter(|at| *at > now);

@@ -1,3 +1,4 @@
+use api::resources::{CONTROLLER_REVISIONS, PODS};
 use api::view::Pod;
 use apimachinery::meta::MetaMut;
 use apimachinery::patch::merge;
@@ -44,7 +45,7 @@ fn image(image: &str) -> Value {
 /// Binds each pod to its node and makes it run.
 fn nodes(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in cluster.of("pods").iter().filter(|entry| Pod(&entry.value).node_name().is_empty()) {
+    for entry in cluster.of(PODS).iter().filter(|entry| Pod(&entry.value).node_name().is_empty()) {
         let target = make::target(&entry.value).to_owned();
         if cluster.get(&kinds::NODES, &Key::cluster(target.as_str())).is_none() {
             continue;
@@ -58,7 +59,7 @@ fn nodes(cluster: &mut FakeCluster) -> bool {
         busy = true;
     }
     let going: Vec<Key> =
-        cluster.of("pods").iter().filter(|one| Meta::of(&one.value).is_deleting()).map(|one| one.key.clone()).collect();
+        cluster.of(PODS).iter().filter(|one| Meta::of(&one.value).is_deleting()).map(|one| one.key.clone()).collect();
     for key in going {
         cluster.remove(&kinds::PODS, &key);
         busy = true;
@@ -69,7 +70,7 @@ fn nodes(cluster: &mut FakeCluster) -> bool {
 fn render_pods(cluster: &FakeCluster) -> Vec<String> {
     let show =
         |pod: &Value| format!("{} {}", Pod(pod).node_name(), pod["spec"]["containers"][0]["image"].as_str().unwrap());
-    let mut all: Vec<String> = cluster.of("pods").iter().map(|entry| show(&entry.value)).collect();
+    let mut all: Vec<String> = cluster.of(PODS).iter().map(|entry| show(&entry.value)).collect();
     all.sort();
     all
 }
@@ -97,7 +98,7 @@ fn every_eligible_node_has_one_pod() {
     assert_eq!(status(&cluster), expect);
     cluster.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoSchedule")));
     run_until_stable::<DaemonSet>(&mut cluster, nodes);
-    assert_eq!(render_pods(&cluster).len(), 3, "who is there may stay");
+    assert_eq!(render_pods(&cluster).len(), 3, "a running pod is not evicted");
     assert!(
         status(&cluster).contains(r#""desiredNumberScheduled":2"#)
             && status(&cluster).contains(r#""numberMisscheduled":1"#)
@@ -128,13 +129,13 @@ fn daemon_pods_have_node_affinity_and_default_tolerations() {
     MetaMut::of(&mut set).unwrap().set_annotation("deprecated.daemonset.template.generation", "7");
     let mut cluster = new_cluster(set, 1);
     run_until_stable::<DaemonSet>(&mut cluster, |_| false);
-    let pods = cluster.of("pods");
+    let pods = cluster.of(PODS);
     let pod = &pods.iter().next().unwrap().value;
     assert_eq!(make::target(pod), "n1");
     assert_eq!(Pod(pod).node_name(), "", "the scheduler places it");
     assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
     assert_eq!(Meta::of(pod).label("pod-template-generation"), Some("7"));
-    let revisions = cluster.of("controllerrevisions.apps");
+    let revisions = cluster.of(CONTROLLER_REVISIONS);
     let revision = &revisions.iter().next().unwrap().value;
     assert_eq!(Meta::of(revision).label(make::HASH), Meta::of(pod).label(make::HASH));
     assert_eq!(Meta::of(revision).annotation("deprecated.daemonset.template.generation"), Some("7"));
@@ -161,7 +162,7 @@ fn rolling_update_replaces_one_node_at_a_time() {
 fn duplicate_revisions_are_merged_without_replacing_pods() {
     let mut cluster = new_cluster(set(), 2);
     run_until_stable::<DaemonSet>(&mut cluster, nodes);
-    let mut twin = cluster.of("controllerrevisions.apps").iter().next().unwrap().value.clone();
+    let mut twin = cluster.of(CONTROLLER_REVISIONS).iter().next().unwrap().value.clone();
     let mut meta = MetaMut::of(&mut twin).unwrap();
     meta.set("name", "ds-twin");
     meta.remove("uid");
@@ -170,9 +171,9 @@ fn duplicate_revisions_are_merged_without_replacing_pods() {
     cluster.add(&kinds::CONTROLLER_REVISIONS, twin);
     cluster.log.clear();
     run_until_stable::<DaemonSet>(&mut cluster, nodes);
-    assert_eq!(cluster.of("controllerrevisions.apps").iter().count(), 1);
+    assert_eq!(cluster.of(CONTROLLER_REVISIONS).iter().count(), 1);
     let labels: Vec<_> =
-        cluster.of("pods").iter().map(|pod| Meta::of(&pod.value).label(make::HASH).map(str::to_owned)).collect();
+        cluster.of(PODS).iter().map(|pod| Meta::of(&pod.value).label(make::HASH).map(str::to_owned)).collect();
     assert_eq!(labels, [Some("twin".to_owned()), Some("twin".to_owned())]);
     assert!(!cluster.log.iter().any(|line| line.starts_with("delete pods")), "{:?}", cluster.log);
     assert!(status(&cluster).contains(r#""updatedNumberScheduled":2"#), "{}", status(&cluster));
@@ -213,6 +214,7 @@ impl Trial {
             for _ in 0..4 {
                 let plan = decide::<DaemonSet>(
                     &self.cluster.cache_for::<DaemonSet>(&key(), self.memory.as_ref()),
+                    &(),
                     &key(),
                     self.cluster.now,
                 );
@@ -232,7 +234,7 @@ impl Trial {
 
 fn fail(cluster: &mut FakeCluster, failing: &[&str]) {
     let running: Vec<Key> = cluster
-        .of("pods")
+        .of(PODS)
         .iter()
         .filter(|entry| failing.contains(&Pod(&entry.value).node_name()) && Pod(&entry.value).phase() == "Running")
         .map(|entry| entry.key.clone())
@@ -253,7 +255,7 @@ fn failed_pods_are_replaced_with_a_back_off_that_doubles_to_fifteen_minutes() {
         let events =
             trial.cluster.log.iter().filter(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-"));
         assert_eq!(events.count(), expect.len(), "one event for each pod that is replaced");
-        assert_eq!(trial.cluster.of("pods").iter().count(), 1);
+        assert_eq!(trial.cluster.of(PODS).iter().count(), 1);
     }
 }
 

@@ -120,7 +120,7 @@ fn with_history(history: &str, revision: &str) -> String {
 // template, so both controllers can take over from each other.
 fn hash(deployment: &Value) -> String {
     let text = template(deployment).map(json::to_vec).unwrap_or_default();
-    let collisions = deployment.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
+    let collisions = deployment.int_at(&["status", "collisionCount"]).unwrap_or(0);
     let salt = if collisions > 0 { collisions.to_le_bytes().to_vec() } else { Vec::new() };
     let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = text.into_iter().chain(salt).fold(0x811c_9dc5, fnv);

@@ -52,7 +52,7 @@ fn in_proportion(sets: &mut Sets<'_>) {
     let (desired_replicas, surge) = (replicas(sets.deployment), max_surge(sets.deployment));
     let allowed = if desired_replicas > 0 { desired_replicas + surge } else { 0 };
     let to_add = allowed - sets.total();
-    let was_total = sets.deployment.at(&["status", "replicas"]).and_then(apimachinery::Value::as_int).unwrap_or(0);
+    let was_total = sets.deployment.int_at(&["status", "replicas"]).unwrap_or(0);
     let mut active: Vec<&mut Set<'_>> = sets.all_mut().filter(|set| set.size > 0).collect();
     // The largest ReplicaSets come first; of equal ones the newer when scaling up, the older when scaling down.
     active.reverse();

@@ -67,14 +67,14 @@ impl<'a> Sets<'a> {
         let newest = self.old.iter().map(Set::revision).max().unwrap_or(0);
         let Some(set) = &mut self.new else { return };
         set.annotations.extend(new_set::annotations(self.deployment, Some(set.object), newest + 1));
-        let desired = self.deployment.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
-        let has = set.object.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let desired = self.deployment.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
+        let has = set.object.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
         set.min_ready_seconds = (desired != has).then_some(desired);
     }
 
     /// Deletes old, empty ReplicaSets beyond revisionHistoryLimit.
     pub(super) fn beyond_history(&self) -> Vec<Action> {
-        let limit = self.deployment.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
+        let limit = self.deployment.int_at(&["spec", "revisionHistoryLimit"]);
         // Without a limit all ReplicaSets are kept; upstream uses the largest integer for it.
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
         let mut old: Vec<&Set<'_>> = self.old.iter().filter(|set| !set.meta().is_deleting()).collect();
@@ -112,7 +112,7 @@ impl<'a> Set<'a> {
     }
 
     pub(super) fn status(&self, field: &str) -> i64 {
-        self.object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+        self.object.int_at(&["status", field]).unwrap_or(0)
     }
 
     pub(super) fn revision(&self) -> i64 {

@@ -1,5 +1,6 @@
 //! Deployment status: counts and conditions (Available, Progressing, ReplicaFailure) from its ReplicaSets.
 
+use api::resources::REPLICA_SETS;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Object, Value, value};
@@ -60,10 +61,10 @@ pub(super) fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
 /// Updates observedGeneration only.
 pub(super) fn seen(deployment: &Value) -> Option<Action> {
     let generation = Meta::of(deployment).generation();
-    let observed = deployment.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    let observed = deployment.int_at(&["status", "observedGeneration"]).unwrap_or(0);
     (observed < generation).then(|| {
         let mut object = deployment.clone();
-        let root = object.as_object_mut().expect("an object of a cache is one");
+        let root = object.as_object_mut().expect("cached objects are JSON objects");
         let status = root.get_or_insert_with("status", Value::object);
         if let Some(status) = status.as_object_mut() {
             status.insert("observedGeneration", generation);
@@ -89,12 +90,11 @@ pub(super) fn of(sets: &Sets<'_>, how: StatusInputs<'_>, now: Time) -> Status {
     for (field, number) in fields.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
-    let terminating: Option<i64> =
-        sets.all().map(|set| set.object.at(&["status", "terminatingReplicas"]).and_then(Value::as_int)).sum();
+    let terminating: Option<i64> = sets.all().map(|set| set.object.int_at(&["status", "terminatingReplicas"])).sum();
     if let Some(terminating) = terminating {
         status.insert("terminatingReplicas", terminating);
     }
-    let collisions = deployment.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
+    let collisions = deployment.int_at(&["status", "collisionCount"]).unwrap_or(0);
     if collisions > 0 || how.collision {
         status.insert("collisionCount", collisions + i64::from(how.collision));
     }
@@ -119,7 +119,7 @@ fn update(deployment: &Value, sets: &Sets<'_>, status: Value) -> Option<Action> 
 
 fn conditions(sets: &Sets<'_>, how: &StatusInputs<'_>, numbers: Numbers, now: Time) -> Vec<Value> {
     let deployment = how.deployment;
-    let mut list = deployment.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut list = deployment.list_at(&["status", "conditions"]).to_vec();
     let make = |kind: &str, status: &str, reason: &str, message: &str| {
         let now = now.to_string();
         value!({"type": kind, "status": status, "reason": reason, "message": message,
@@ -172,9 +172,7 @@ fn progress(
     make: &Make<'_>,
 ) {
     let deployment = how.deployment;
-    if let Some(rejection) =
-        how.rejection.filter(|rejection| rejection.create && rejection.writes == "replicasets.apps")
-    {
+    if let Some(rejection) = how.rejection.filter(|rejection| rejection.create && rejection.is_of(REPLICA_SETS)) {
         let name = super::new_set::name(deployment);
         let message = format!("Failed to create new replica set \"{name}\": {}", rejection.message);
         condition::set(list, make("Progressing", "False", "ReplicaSetCreateError", &message));
@@ -182,9 +180,9 @@ fn progress(
     }
     note_new_set(list, sets, make);
     let Some(current) = condition::in_list(list, "Progressing").cloned() else { return };
-    let reason = current.str_at(&["reason"]).unwrap_or_default();
+    let reason = current.text_at(&["reason"]);
     // An interrupted write may have left the name of the previous ReplicaSet.
-    let message = current.str_at(&["message"]).unwrap_or_default();
+    let message = current.text_at(&["message"]);
     let is_of_this = sets.new.as_ref().is_none_or(|new| message.contains(new.name()));
     let available = reason == "NewReplicaSetAvailable";
     if available && is_of_this && numbers.replicas == numbers.updated {
@@ -235,7 +233,7 @@ fn replica_failure(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
     let failure = sets.new.iter().chain(&sets.old).find_map(|set| condition::find(set.object, "ReplicaFailure"));
     match failure {
         Some(failure) => {
-            let text = |field| failure.str_at(&[field]).unwrap_or_default();
+            let text = |field| failure.text_at(&[field]);
             condition::set(list, make("ReplicaFailure", text("status"), text("reason"), text("message")));
         }
         None => condition::remove(list, "ReplicaFailure"),
@@ -250,7 +248,7 @@ fn keep_transition(condition: &mut Value, current: &Value) {
 
 /// Returns progressDeadlineSeconds; `None` if there is no deadline.
 fn deadline_seconds(deployment: &Value) -> Option<i64> {
-    let seconds = deployment.at(&["spec", "progressDeadlineSeconds"]).and_then(Value::as_int)?;
+    let seconds = deployment.int_at(&["spec", "progressDeadlineSeconds"])?;
     (seconds != i64::from(i32::MAX)).then_some(seconds)
 }
 
@@ -281,7 +279,7 @@ impl Numbers {
 
     /// Returns the counts of the stored status.
     fn from_status(deployment: &Value) -> Self {
-        let field = |name| deployment.at(&["status", name]).and_then(Value::as_int).unwrap_or(0);
+        let field = |name| deployment.int_at(&["status", name]).unwrap_or(0);
         Self {
             replicas: field("replicas"),
             updated: field("updatedReplicas"),

@@ -1,3 +1,4 @@
+use api::resources::{PODS, REPLICA_SETS};
 use api::view::Pod;
 use apimachinery::{Resource, value};
 use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
@@ -43,8 +44,8 @@ fn set_image(fake_cluster: &mut FakeCluster, image: &str) {
 /// Simulates the ReplicaSet controller and the nodes.
 fn cluster(fake_cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in fake_cluster.of("replicasets.apps").iter() {
-        let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &entry.key, fake_cluster.now);
+    for entry in fake_cluster.of(REPLICA_SETS).iter() {
+        let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &(), &entry.key, fake_cluster.now);
         busy |= !plan.actions.is_empty();
         plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
     }
@@ -58,7 +59,7 @@ fn the(fake_cluster: &FakeCluster) -> Value {
 /// Formats each ReplicaSet: revision, image, size, generation.
 fn sets(fake_cluster: &FakeCluster) -> Vec<String> {
     let mut lines: Vec<String> = fake_cluster
-        .of("replicasets.apps")
+        .of(REPLICA_SETS)
         .iter()
         .map(|entry| {
             let set = &entry.value;
@@ -90,7 +91,7 @@ fn a_deployment_creates_one_replicaset_and_becomes_available() {
     assert_eq!(status.to_string(), expect);
     assert_eq!(conditions[0]["message"], "Deployment has minimum availability.".into());
     assert_eq!(condition(&fake_cluster, "Progressing"), "True NewReplicaSetAvailable");
-    let all = fake_cluster.of("replicasets.apps");
+    let all = fake_cluster.of(REPLICA_SETS);
     let set = &all.iter().next().unwrap().value;
     let meta = Meta::of(set);
     let hash = meta.label(HASH).unwrap();
@@ -103,7 +104,7 @@ fn a_deployment_creates_one_replicaset_and_becomes_available() {
 
 /// Asserts the rollout bounds, which hold at every step.
 fn within_bounds(fake_cluster: &FakeCluster, available_min: usize, total_max: usize) {
-    let pods = fake_cluster.of("pods");
+    let pods = fake_cluster.of(PODS);
     let alive = pods.iter().filter(|entry| Pod(&entry.value).is_active()).count();
     let ready = pods.iter().filter(|entry| Pod(&entry.value).is_active() && Pod(&entry.value).is_ready()).count();
     assert!(alive <= total_max, "{alive} pods");
@@ -112,13 +113,13 @@ fn within_bounds(fake_cluster: &FakeCluster, available_min: usize, total_max: us
 
 /// Executes one plan of the Deployment controller, without any other controller.
 fn step(fake_cluster: &mut FakeCluster) {
-    let plan = decide::<Deployment>(&fake_cluster.cache::<Deployment>(), &key(), fake_cluster.now);
+    let plan = decide::<Deployment>(&fake_cluster.cache::<Deployment>(), &(), &key(), fake_cluster.now);
     plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
 }
 
 /// Returns `spec.replicas` of the ReplicaSet with an image.
 fn size_of(fake_cluster: &FakeCluster, image: &str) -> i64 {
-    let all = fake_cluster.of("replicasets.apps");
+    let all = fake_cluster.of(REPLICA_SETS);
     let is = |set: &Value| set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"] == image.into();
     all.iter().find(|entry| is(&entry.value)).map_or(0, |entry| replicas(&entry.value))
 }
@@ -134,7 +135,7 @@ fn an_outdated_replicaset_status_does_not_break_the_bounds() {
     // The old ReplicaSet still reports all eight replicas.
     assert_eq!((size_of(&fake_cluster, "v1"), size_of(&fake_cluster, "v2")), (6, 2), "ten at most, and six are enough");
     let names: Vec<(String, bool)> = fake_cluster
-        .of("replicasets.apps")
+        .of(REPLICA_SETS)
         .iter()
         .map(|entry| (entry.key.name.to_string(), replicas(&entry.value) == 2))
         .collect();
@@ -178,7 +179,7 @@ fn a_rollback_reuses_the_old_replicaset_as_the_newest_revision() {
     }
     let lines = sets(&fake_cluster);
     assert!(lines[0].starts_with("2 \"v2\" 0") && lines[1].starts_with("3 \"v1\" 2"), "{lines:?}");
-    let all = fake_cluster.of("replicasets.apps");
+    let all = fake_cluster.of(REPLICA_SETS);
     let histories: Vec<_> = all.iter().filter_map(|entry| Meta::of(&entry.value).annotation(HISTORY)).collect();
     assert_eq!(histories, ["1"]);
     assert_eq!(condition(&fake_cluster, "Progressing"), "True NewReplicaSetAvailable");
@@ -191,7 +192,7 @@ fn recreate_waits_until_old_pods_have_terminated() {
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     set_image(&mut fake_cluster, "v2");
     run_until_stable::<Deployment>(&mut fake_cluster, |fake_cluster| {
-        let pods = fake_cluster.of("pods");
+        let pods = fake_cluster.of(PODS);
         let images: std::collections::BTreeSet<String> = pods
             .iter()
             .filter(|entry| !Pod(&entry.value).is_terminal())
@@ -211,12 +212,12 @@ fn scaling_during_a_rollout_is_proportional() {
     // New pods never become ready, so the rollout stops at 8 old and 5 new pods.
     let stuck = |fake_cluster: &mut FakeCluster| {
         let mut busy = false;
-        for entry in fake_cluster.of("replicasets.apps").iter() {
-            let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &entry.key, fake_cluster.now);
+        for entry in fake_cluster.of(REPLICA_SETS).iter() {
+            let plan = decide::<ReplicaSet>(&fake_cluster.cache::<ReplicaSet>(), &(), &entry.key, fake_cluster.now);
             busy |= !plan.actions.is_empty();
             plan.actions.iter().for_each(|action| drop(fake_cluster.execute(action)));
         }
-        for entry in fake_cluster.of("pods").iter().filter(|entry| Meta::of(&entry.value).is_deleting()) {
+        for entry in fake_cluster.of(PODS).iter().filter(|entry| Meta::of(&entry.value).is_deleting()) {
             fake_cluster.remove(&kinds::PODS, &entry.key);
             busy = true;
         }
@@ -268,31 +269,36 @@ fn a_name_collision_increments_the_collision_count() {
     let foreign = value!({"metadata": {"namespace": "a", "name": (name.as_str())}, "spec": {"replicas": 0}});
     fake_cluster.add(&kinds::REPLICA_SETS, foreign);
     run_until_stable::<Deployment>(&mut fake_cluster, |fake_cluster| {
-        fake_cluster.of("replicasets.apps").len() > 1 && cluster(fake_cluster)
+        fake_cluster.of(REPLICA_SETS).len() > 1 && cluster(fake_cluster)
     });
     assert_eq!(the(&fake_cluster)["status"]["collisionCount"], 1.into());
-    assert_eq!(fake_cluster.of("replicasets.apps").len(), 2);
+    assert_eq!(fake_cluster.of(REPLICA_SETS).len(), 2);
 }
 
 #[test]
 fn replicasets_are_adopted_and_released_by_labels() {
     let mut fake_cluster = new_cluster(deployment(2, "v1"));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
-    let name = fake_cluster.of("replicasets.apps").iter().next().unwrap().key.name.clone();
+    let name = fake_cluster.of(REPLICA_SETS).iter().next().unwrap().key.name.clone();
     change(&mut fake_cluster, &kinds::REPLICA_SETS, &name, value!({"metadata": {"ownerReferences": null}}));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     let set = fake_cluster.get(&kinds::REPLICA_SETS, &Key::new("a", name.clone())).unwrap();
     assert_eq!(Meta::of(set).controller().unwrap().name(), "web");
-    assert_eq!(fake_cluster.of("replicasets.apps").len(), 1);
+    assert_eq!(fake_cluster.of(REPLICA_SETS).len(), 1);
 }
 
 #[test]
 fn a_failed_replicaset_creation_is_reported_in_the_condition() {
     let fake_cluster = new_cluster(deployment(1, "v1"));
-    let rejection =
-        Rejection { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
+    let rejection = Rejection {
+        resource: kinds::REPLICA_SETS.clone(),
+        subresource: "",
+        create: true,
+        reason: "Forbidden".into(),
+        message: "no".into(),
+    };
     let cache = fake_cluster.cache::<Deployment>().with_rejection(Some(rejection));
-    let plan = decide::<Deployment>(&cache, &key(), fake_cluster.now);
+    let plan = decide::<Deployment>(&cache, &(), &key(), fake_cluster.now);
     let Some(Action::UpdateStatus { object, .. }) = plan.actions.last() else { panic!("{plan}") };
     let failing = crate::condition::find(object, "Progressing").unwrap();
     assert_eq!(failing["reason"], "ReplicaSetCreateError".into());
@@ -364,7 +370,7 @@ proptest! {
         run_until_stable::<Deployment>(&mut fake_cluster, cluster);
         let object = the(&fake_cluster);
         let desired_replicas = replicas(&object);
-        let count = |field| object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
+        let count = |field| object.int_at(&["status", field]).unwrap_or(0);
         prop_assert_eq!((count("updatedReplicas"), count("availableReplicas"), count("replicas")), (desired_replicas, desired_replicas, desired_replicas));
     }
 }

@@ -7,8 +7,6 @@ use std::net::IpAddr;
 
 use apimachinery::{Object, Value};
 
-use crate::read::{list, text};
-
 /// Maximum addresses in one Endpoints object.
 pub const ADDRESSES_MAX: usize = 1000;
 
@@ -47,10 +45,11 @@ impl Subset {
 /// Reads the subsets of an Endpoints object in canonical form.
 pub fn read(endpoints: &Value) -> Vec<Subset> {
     repack(
-        list(endpoints, &["subsets"])
+        endpoints
+            .list_at(&["subsets"])
             .iter()
             .map(|subset| {
-                let items = |field| list(subset, &[field]).to_vec();
+                let items = |field| subset.list_at(&[field]).to_vec();
                 Subset { ready: items("addresses"), unready: items("notReadyAddresses"), ports: items("ports") }
             })
             .collect(),
@@ -120,25 +119,25 @@ pub fn truncate(subsets: Vec<Subset>, addresses_max: usize) -> (Vec<Subset>, boo
 /// Returns all addresses of an IP family, with their readiness.
 pub fn of_family<'a>(subset: &'a Subset, family: &'a str) -> impl Iterator<Item = (&'a Value, bool)> {
     let all = subset.ready.iter().map(|it| (it, true)).chain(subset.unready.iter().map(|it| (it, false)));
-    all.filter(move |(it, _)| crate::service::family(text(it, &["ip"])) == Some(family))
+    all.filter(move |(it, _)| crate::service::family(it.text_at(&["ip"])) == Some(family))
 }
 
 type AddressKey = (Option<IpAddr>, String, String);
 type PortKey = (String, String, i64, String);
 
 fn address_key(address: &Value) -> AddressKey {
-    let ip = text(address, &["ip"]);
-    (ip.parse().ok(), ip.to_owned(), text(address, &["targetRef", "uid"]).to_owned())
+    let ip = address.text_at(&["ip"]);
+    (ip.parse().ok(), ip.to_owned(), address.text_at(&["targetRef", "uid"]).to_owned())
 }
 
 fn port_key(port: Option<&Value>) -> PortKey {
     let Some(port) = port else { return PortKey::default() };
-    let part = |field| text(port, &[field]).to_owned();
+    let part = |field| port.text_at(&[field]).to_owned();
     (part("name"), part("protocol"), port.get("port").and_then(Value::as_int).unwrap_or(0), part("appProtocol"))
 }
 
 /// Returns the IP families of the addresses.
 pub fn families(subsets: &[Subset]) -> BTreeSet<&'static str> {
     let all = subsets.iter().flat_map(|subset| subset.ready.iter().chain(&subset.unready));
-    all.filter_map(|address| crate::service::family(text(address, &["ip"]))).collect()
+    all.filter_map(|address| crate::service::family(address.text_at(&["ip"]))).collect()
 }

@@ -63,7 +63,7 @@ fn addresses_follow_readiness() {
     });
     cluster.delete(&kinds::PODS, &Key::new("a", "y"), None, None);
     run_until_stable::<Endpoints>(&mut cluster, |_| false);
-    assert_eq!(published(&cluster), ["|10.1.0.3 at 5353"], "what ended or is going is not served");
+    assert_eq!(published(&cluster), ["|10.1.0.3 at 5353"], "finished or terminating pods are not endpoints");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn managed_endpoints_are_deleted_with_their_service() {
     let mut cluster = new_cluster();
     run_until_stable::<Endpoints>(&mut cluster, |_| false);
     cluster.remove(&kinds::SERVICES, &Key::new("a", "s"));
-    let plan = controller::decide::<Endpoints>(&cluster.cache::<Endpoints>(), &Key::new("a", "s"), cluster.now);
+    let plan = controller::decide::<Endpoints>(&cluster.cache::<Endpoints>(), &(), &Key::new("a", "s"), cluster.now);
     assert_eq!(plan.to_string(), "delete endpoints a/s\n");
 }
 

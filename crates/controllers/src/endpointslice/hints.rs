@@ -8,7 +8,6 @@ use apimachinery::quantity::Quantity;
 use apimachinery::{Value, value};
 
 use crate::endpoint_slices::Groups;
-use crate::read::{is_true, text};
 
 use super::ZONE;
 
@@ -39,7 +38,7 @@ pub(super) fn add(service: &Value, groups: &mut Groups, nodes: &[&Value]) {
 }
 
 fn distribution(service: &Value) -> &str {
-    text(service, &["spec", "trafficDistribution"])
+    service.text_at(&["spec", "trafficDistribution"])
 }
 
 fn is_auto(service: &Value) -> bool {
@@ -64,7 +63,7 @@ fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
     let Some(shares) = shares(nodes) else { return };
     let endpoints: Vec<&mut Value> = groups.values_mut().flat_map(|group| &mut group.endpoints).collect();
     let mut ready: Vec<&mut Value> =
-        endpoints.into_iter().filter(|endpoint| is_true(endpoint, &["conditions", "ready"])).collect();
+        endpoints.into_iter().filter(|endpoint| endpoint.is_true_at(&["conditions", "ready"])).collect();
     let total = ready.len() as f64;
     if ready.iter().any(|endpoint| zone(endpoint).is_none()) {
         return;

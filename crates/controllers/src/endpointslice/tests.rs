@@ -1,10 +1,9 @@
+use api::resources::ENDPOINT_SLICES;
 use controller::kinds;
-use controller::testing::{FakeCluster, check_properties, run_until_stable};
+use controller::testing::{FakeCluster, check_properties, run_until_stable, run_until_stable_with};
 use proptest::prelude::*;
 
 use super::*;
-
-const SLICES: &str = "endpointslices.discovery.k8s.io";
 
 fn new_cluster(spec: Value) -> FakeCluster {
     let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
@@ -37,7 +36,7 @@ fn pod(cluster: &mut FakeCluster, name: &str, node: &str, ips: &[&str], ready: b
 }
 
 fn slices(cluster: &FakeCluster) -> Vec<Value> {
-    cluster.of(SLICES).iter().map(|entry| entry.value.clone()).collect()
+    cluster.of(ENDPOINT_SLICES).iter().map(|entry| entry.value.clone()).collect()
 }
 
 fn reconciled_slices(cluster: &mut FakeCluster) -> Vec<Value> {
@@ -96,7 +95,7 @@ fn each_ip_family_has_separate_slices() {
     let mut cluster = new_cluster(value!({"ipFamilies": ["IPv4", "IPv6"]}));
     pod(&mut cluster, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
     let mut families: Vec<String> =
-        reconciled_slices(&mut cluster).iter().map(|it| text(it, &["addressType"]).to_owned()).collect();
+        reconciled_slices(&mut cluster).iter().map(|it| it.text_at(&["addressType"]).to_owned()).collect();
     families.sort();
     assert_eq!(families, ["IPv4", "IPv6"]);
     cluster.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
@@ -136,22 +135,22 @@ proptest! {
         slice_max in 1..8usize,
     ) {
         let mut cluster = new_cluster(value!({}));
-        cluster.configure(Config { slice_max });
+        let config = Config { slice_max };
         for at in &before {
             pod(&mut cluster, &format!("p{at}"), "n1", &[&format!("10.1.0.{at}")], at % 3 != 0);
         }
-        run_until_stable::<EndpointSlice>(&mut cluster, |_| false);
+        run_until_stable_with::<EndpointSlice>(&config, &mut cluster, |_| false);
         for at in before.difference(&after) {
             cluster.remove(&kinds::PODS, &Key::new("a", format!("p{at}")));
         }
         for at in after.difference(&before) {
             pod(&mut cluster, &format!("p{at}"), "n2", &[&format!("10.1.0.{at}")], at % 3 != 0);
         }
-        run_until_stable::<EndpointSlice>(&mut cluster, |_| false);
+        run_until_stable_with::<EndpointSlice>(&config, &mut cluster, |_| false);
         let slices = slices(&cluster);
         let mut addresses: Vec<String> = Vec::new();
         for slice in &slices {
-            let endpoints = list(slice, &["endpoints"]);
+            let endpoints = slice.list_at(&["endpoints"]);
             prop_assert!(endpoints.len() <= slice_max);
             prop_assert!(!endpoints.is_empty() || slices.len() == 1);
             addresses.extend(endpoints.iter().map(|it| it["addresses"][0].to_string()));

@@ -34,7 +34,7 @@ fn chain() -> FakeCluster {
 fn names(cluster: &FakeCluster) -> Vec<String> {
     let mut names = Vec::new();
     for resource in kinds::ALL {
-        names.extend(cluster.of(&resource.to_string()).iter().map(|entry| entry.key.name.to_string()));
+        names.extend(cluster.of(resource).iter().map(|entry| entry.key.name.to_string()));
     }
     names.sort();
     names
@@ -69,7 +69,7 @@ fn foreground_deletion_deletes_the_owner_after_its_dependents() {
     assert_eq!(names(&cluster), [""; 0]);
     let order: Vec<&str> = cluster.log.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
     assert_eq!(order, ["a/web-1", "a/web-1-x", "a/web-1", "a/web"], "{:?}", cluster.log);
-    assert_eq!(cluster.log[0], "delete replicasets.apps a/web-1 Foreground", "it has dependents of its own");
+    assert_eq!(cluster.log[0], "delete replicasets.apps a/web-1 Foreground", "it has dependents");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn foreground_deletion_waits_only_for_blocking_dependents() {
     });
     cluster.delete(&kinds::CONFIG_MAPS, &key("map"), Some(Propagation::Foreground), None);
     run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
-    assert_eq!(names(&cluster), ["secret"], "it is going");
+    assert_eq!(names(&cluster), ["secret"], "it is terminating");
     assert!(Meta::of(cluster.get(&kinds::SECRETS, &key("secret")).unwrap()).is_deleting());
 }
 
@@ -114,7 +114,7 @@ fn dependents_of_an_unserved_kind_are_not_deleted() {
     let nobody = value!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "u"});
     add(&mut cluster, &kinds::CONFIG_MAPS, "map", vec![nobody]);
     run_until_stable::<GarbageCollector>(&mut cluster, |_| false, None);
-    assert_eq!(names(&cluster), ["map"], "what is not served may be served again");
+    assert_eq!(names(&cluster), ["map"], "an unserved kind may be served again");
 }
 
 #[test]

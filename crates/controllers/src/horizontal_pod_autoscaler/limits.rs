@@ -72,7 +72,7 @@ fn push(list: &mut Vec<(i64, i64)>, now: Time, number: i64) {
 
 impl Bounds {
     pub(super) fn of(hpa: &Value) -> Self {
-        let number = |field| hpa.at(&["spec", field]).and_then(Value::as_int);
+        let number = |field| hpa.int_at(&["spec", field]);
         Self { min: number("minReplicas").unwrap_or(1), max: number("maxReplicas").unwrap_or(1) }
     }
 
@@ -150,7 +150,7 @@ fn stabilize(
     report: &mut Report<'_>,
 ) -> i64 {
     let window = |direction: &str, default: Duration| {
-        let stated = hpa.at(&["spec", "behavior", direction, "stabilizationWindowSeconds"]).and_then(Value::as_int);
+        let stated = hpa.int_at(&["spec", "behavior", direction, "stabilizationWindowSeconds"]);
         stated.map_or(default, Duration::from_seconds)
     };
     let (up, down) = (window("scaleUp", Duration::default()), window("scaleDown", config.downscale_stabilization));

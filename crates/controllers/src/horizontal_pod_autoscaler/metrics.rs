@@ -138,7 +138,7 @@ type Outcome = Result<(Proposal, Value), (&'static str, String)>;
 
 impl Context<'_> {
     fn propose(&self) -> Outcome {
-        match self.spec.str_at(&["type"]).unwrap_or_default() {
+        match self.spec.text_at(&["type"]) {
             "Resource" => self.resource("resource", "FailedGetResourceMetric"),
             "ContainerResource" => self.resource("containerResource", "FailedGetContainerResourceMetric"),
             "Pods" => self.of_pods().map_err(|message| ("FailedGetPodsMetric", message)),
@@ -149,9 +149,9 @@ impl Context<'_> {
     }
 
     fn resource(&self, field: &'static str, reason: &'static str) -> Outcome {
-        let name = self.spec.str_at(&[field, "name"]).unwrap_or_default();
+        let name = self.spec.text_at(&[field, "name"]);
         let container = self.spec.str_at(&[field, "container"]);
-        let percent = self.spec.at(&[field, "target", "averageUtilization"]).and_then(Value::as_int);
+        let percent = self.spec.int_at(&[field, "target", "averageUtilization"]);
         let what = if percent.is_some() { "utilization" } else { "usage" };
         let failed = |cause: String| (reason, format!("failed to get {name} {what}: {cause}"));
         let groups = self.pod_usage(name, container).map_err(failed)?;
@@ -184,7 +184,7 @@ impl Context<'_> {
         }
         let how = if percent.is_some() { "utilization (percentage of request)" } else { "" };
         let metric = format!("{metric} {how}").trim_end().to_owned();
-        let kind = self.spec.str_at(&["type"]).unwrap_or_default();
+        let kind = self.spec.text_at(&["type"]);
         let current_metric: Value =
             Value::Object([("type", Value::from(kind)), (field, current_metric)].into_iter().collect());
         Ok((Proposal { replicas, metric }, current_metric))
@@ -198,11 +198,11 @@ impl Context<'_> {
             .map_err(|cause| unable(&format!("unable to fetch metrics from resource metrics API: {cause}")))?;
         let mut samples = BTreeMap::new();
         for item in items {
-            let containers = item.get("containers").and_then(Value::as_array).unwrap_or_default();
+            let containers = item.list_at(&["containers"]);
             let mine = containers.iter().filter(|one| container.is_none_or(|only| one.str_at(&["name"]) == Some(only)));
             let used: Option<i64> = mine.map(|one| one.at(&["usage", name]).and_then(usage::quantity)).sum();
             if let Some(value) = used.filter(|_| !containers.is_empty()) {
-                samples.insert(item.str_at(&["metadata", "name"]).unwrap_or_default().to_owned(), sample(item, value));
+                samples.insert(item.text_at(&["metadata", "name"]).to_owned(), sample(item, value));
             }
         }
         if samples.is_empty() {
@@ -215,7 +215,7 @@ impl Context<'_> {
     }
 
     fn of_pods(&self) -> Result<(Proposal, Value), String> {
-        let name = self.spec.str_at(&["pods", "metric", "name"]).unwrap_or_default();
+        let name = self.spec.text_at(&["pods", "metric", "name"]);
         let unable = |cause: String| format!("failed to get pods metric value: unable to get metric {name}: {cause}");
         let items = self
             .items()
@@ -232,7 +232,7 @@ impl Context<'_> {
     }
 
     fn of_object(&self) -> Result<(Proposal, Value), String> {
-        let name = self.spec.str_at(&["object", "metric", "name"]).unwrap_or_default();
+        let name = self.spec.text_at(&["object", "metric", "name"]);
         let error_message = |error_message: &str| {
             format!(
                 "failed to get object metric value: unable to get metric {name}: unable to fetch metrics from custom metrics API: {error_message}"
@@ -250,7 +250,7 @@ impl Context<'_> {
     }
 
     fn external(&self) -> Result<(Proposal, Value), String> {
-        let name = self.spec.str_at(&["external", "metric", "name"]).unwrap_or_default();
+        let name = self.spec.text_at(&["external", "metric", "name"]);
         let error_message = |error_message: &str| {
             format!(
                 "failed to get {name} external metric value: unable to get external metric {name}: unable to fetch metrics from external metrics API: {error_message}"
@@ -270,7 +270,7 @@ impl Context<'_> {
     /// Returns the replicas for one total value. The target averageValue applies per pod, and the target value to the
     /// total.
     fn of_total(&self, field: &str, value: i64) -> Result<(i64, Value), String> {
-        let status = self.scale.at(&["status", "replicas"]).and_then(Value::as_int).unwrap_or(0);
+        let status = self.scale.int_at(&["status", "replicas"]).unwrap_or(0);
         if self.spec.at(&[field, "target", "averageValue"]).is_some() {
             let target = self.target(field, "averageValue")?;
             let ratio = value as f64 / (target as f64 * status.max(1) as f64);
@@ -285,14 +285,14 @@ impl Context<'_> {
     }
 
     fn current(&self) -> i64 {
-        self.scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0)
+        self.scale.int_at(&["spec", "replicas"]).unwrap_or(0)
     }
 
     fn items(&self) -> Result<&[Value], String> {
         match self.measured {
-            None => Err("it was not asked for".to_owned()),
+            None => Err("it was not requested".to_owned()),
             Some(Err(message)) => Err(message.clone()),
-            Some(Ok(list)) => Ok(list.get("items").and_then(Value::as_array).unwrap_or_default()),
+            Some(Ok(list)) => Ok(list.list_at(&["items"])),
         }
     }
 

@@ -65,7 +65,7 @@ impl Scene {
             .cache::<HorizontalPodAutoscaler>()
             .with_responses(self.responses())
             .reminded(self.memory.clone());
-        let plan = decide::<HorizontalPodAutoscaler>(&cache, &key, self.cluster.now);
+        let plan = decide::<HorizontalPodAutoscaler>(&cache, &Config::default(), &key, self.cluster.now);
         drop(cache);
         for action in &plan.actions {
             match action {
@@ -169,7 +169,7 @@ fn scaling_policies_limit_the_rate() {
     let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({"behavior": {"scaleDown": policies}}));
     assert_eq!(scene.reconcile(), 3);
     assert_eq!(scene.conditions()[2], "ScalingLimited True ScaleDownLimit");
-    assert_eq!(scene.reconcile(), 3, "one a minute");
+    assert_eq!(scene.reconcile(), 3, "one run per minute");
     for _ in 0..3 {
         scene.reconcile();
     }
@@ -182,7 +182,7 @@ fn scaling_policies_limit_the_rate() {
 #[test]
 fn pods_without_metrics_dampen_scaling() {
     let mut scene = Scene::new(4, Some(&[900, 900]), value!({"maxReplicas": 20}));
-    assert_eq!(scene.reconcile(), 4, "the two that say nothing may use nothing");
+    assert_eq!(scene.reconcile(), 4, "pods without metrics count as using nothing");
     let mut none = Scene::new(0, Some(&[]), value!({}));
     assert_eq!(none.reconcile(), 0);
     assert_eq!(none.conditions()[1], "ScalingActive False ScalingDisabled");

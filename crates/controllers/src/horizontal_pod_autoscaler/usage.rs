@@ -185,10 +185,10 @@ pub(super) fn requests(
             continue;
         }
         let sidecar = |one: &&Value| one.str_at(&["restartPolicy"]) == Some("Always");
-        let list = |field| pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default().iter();
+        let list = |field| pod.list_at(&["spec", field]).iter();
         let mut sum = 0;
         for one in list("containers").chain(list("initContainers").filter(sidecar)) {
-            let of = one.str_at(&["name"]).unwrap_or_default();
+            let of = one.text_at(&["name"]);
             if container.is_some_and(|only| only != of) {
                 continue;
             }

@@ -29,8 +29,8 @@ pub(super) struct PodCounts {
 impl PodCounts {
     /// Adds the terminated pods to the counts of the stored status.
     pub(super) fn of(job: &Value, owned: &[&Value]) -> Self {
-        let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
-        let status_field = |field| job.str_at(&["status", field]).unwrap_or_default();
+        let number = |field| job.int_at(&["status", field]).unwrap_or(0);
+        let status_field = |field| job.text_at(&["status", field]);
         let mut counts = Self {
             succeeded: number("succeeded"),
             failed: number("failed"),
@@ -70,7 +70,7 @@ impl PodCounts {
     /// Removes the finalizers of terminated pods that are in the stored status or need not be counted.
     pub(super) fn uncounted_no_more(&self, job: &Value, owned: &[&Value], is_over: bool) -> Vec<Action> {
         let (succeeded, failed) = (written_down(job, "succeeded"), written_down(job, "failed"));
-        let done = Indexes::parse(job.str_at(&["status", "completedIndexes"]).unwrap_or_default(), completions(job));
+        let done = Indexes::parse(job.text_at(&["status", "completedIndexes"]), completions(job));
         let is_known = |pod: &Value| {
             let uid = Meta::of(pod).uid();
             if succeeded.contains(uid) || failed.contains(uid) {

@@ -60,7 +60,7 @@ pub(super) fn deadline(job: &Value) -> Option<Time> {
 fn recorded_finish(job: &Value) -> Option<Finish> {
     let read = |kind, success| {
         let have = condition::find(job, kind).filter(|have| have.str_at(&["status"]) == Some("True"))?;
-        let text = |field| have.str_at(&[field]).unwrap_or_default().to_owned();
+        let text = |field| have.text_at(&[field]).to_owned();
         Some(Finish { success, reason: text("reason"), message: text("message") })
     };
     read("SuccessCriteriaMet", true).or_else(|| read("FailureTarget", false))

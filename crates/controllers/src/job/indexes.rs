@@ -97,7 +97,7 @@ mod tests {
         for text in ["", "0", "0,1", "0-2", "0,2-4,7,8", "1-3,5,9-11"] {
             assert_eq!(Indexes::parse(text, 20).to_string(), text);
         }
-        assert_eq!(Indexes::parse("0-9", 3).to_string(), "0-2", "what the Job does not ask for does not count");
+        assert_eq!(Indexes::parse("0-9", 3).to_string(), "0-2", "indexes beyond completions are ignored");
         assert_eq!(Indexes::parse("1,x,3", 9).to_string(), "1");
         assert_eq!(Indexes::parse("0-4294967295", 4).len(), 4);
         assert_eq!(Indexes::parse("3-1,7", 9).to_string(), "7");

@@ -21,10 +21,10 @@ pub(super) enum PodFailureAction {
 
 /// Applies the podFailurePolicy to a failed pod.
 pub(super) fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
-    let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
+    let rules = job.list_at(&["spec", "podFailurePolicy", "rules"]);
     for (at, rule) in rules.iter().enumerate() {
         let Some(message) = matched(rule, pod) else { continue };
-        return match rule.str_at(&["action"]).unwrap_or_default() {
+        return match rule.text_at(&["action"]) {
             "Ignore" => PodFailureAction::Ignore,
             "FailIndex" => PodFailureAction::FailIndex,
             "FailJob" => PodFailureAction::FailJob(format!("{message} matching FailJob rule at index {at}")),
@@ -36,7 +36,7 @@ pub(super) fn evaluate_failure(job: &Value, pod: &Value) -> PodFailureAction {
 
 /// Returns the message of the first success policy rule that is met.
 pub(super) fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<String> {
-    let rules = job.at(&["spec", "successPolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
+    let rules = job.list_at(&["spec", "successPolicy", "rules"]);
     let met = |rule: &&Value| {
         let count = rule.get("succeededCount").and_then(Value::as_int).and_then(|count| usize::try_from(count).ok());
         match rule.str_at(&["succeededIndexes"]) {
@@ -59,7 +59,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
         let (container, code) = exit_code(codes, pod)?;
         return Some(format!("Container {container} for pod {pod_name} failed with exit code {code}"));
     }
-    let patterns = rule.get("onPodConditions").and_then(Value::as_array).unwrap_or_default();
+    let patterns = rule.list_at(&["onPodConditions"]);
     let found = patterns.iter().find_map(|pattern| {
         let kind = pattern.str_at(&["type"])?;
         let status = condition::find(pod, kind)?.str_at(&["status"])?;
@@ -71,7 +71,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
 /// Returns the first container that exited with one of the codes. Exit code 0 never matches.
 fn exit_code<'a>(codes: &Value, pod: &'a Value) -> Option<(&'a str, i64)> {
     let only = codes.str_at(&["containerName"]);
-    let values = codes.get("values").and_then(Value::as_array).unwrap_or_default();
+    let values = codes.list_at(&["values"]);
     let wants = |code: i64| {
         let listed = values.iter().any(|value| value.as_int() == Some(code));
         match codes.str_at(&["operator"]) {

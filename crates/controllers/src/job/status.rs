@@ -16,7 +16,7 @@ use crate::condition;
 pub(super) fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Option<Finish>, now: Time) -> Vec<Action> {
     let mut events = Vec::new();
     let mut status = numbers(job, owned, counts);
-    let mut conditions = job.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut conditions = job.list_at(&["status", "conditions"]).to_vec();
     let mut start = job.at(&["status", "startTime"]).cloned();
     if start.is_none() && !is_suspended(job) {
         start = Some(now.to_string().into());
@@ -41,7 +41,7 @@ pub(super) fn of(job: &Value, owned: &[&Value], counts: &PodCounts, finish: Opti
         return Vec::new();
     }
     let mut object = job.clone();
-    object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+    object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
     let mut actions = vec![Action::UpdateStatus { resource: kinds::JOBS.clone(), object }];
     actions.extend(events);
     actions
@@ -80,7 +80,7 @@ fn listed(uids: &BTreeSet<String>) -> Vec<Value> {
 }
 
 /// Sets the interim condition, or the terminal condition when no pod is left that could change the counts.
-#[expect(clippy::too_many_arguments, reason = "it fills three parts of one status")]
+#[expect(clippy::too_many_arguments, reason = "it writes three parts of one status")]
 fn end(
     job: &Value,
     owned: &[&Value],

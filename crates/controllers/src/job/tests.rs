@@ -1,3 +1,4 @@
+use api::resources::PODS;
 use api::view::Pod;
 use apimachinery::patch::merge;
 use controller::decide;
@@ -33,7 +34,7 @@ fn change(cluster: &mut FakeCluster, change: Value) {
 /// Simulates nodes: binds pods, applies their annotated behaviour, and terminates pods that are being deleted.
 fn nodes(cluster: &mut FakeCluster) -> bool {
     let mut busy = false;
-    for entry in cluster.of("pods").iter() {
+    for entry in cluster.of(PODS).iter() {
         let (key, pod) = (&entry.key, &entry.value);
         if Meta::of(pod).is_deleting() {
             if Meta::of(pod).finalizers().next().is_none() {
@@ -105,8 +106,8 @@ fn a_job_completes_when_enough_pods_succeeded() {
          SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
          Complete True CompletionsReached: Reached expected number of succeeded pods",
     );
-    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
-    assert_eq!(cluster.of("pods").len(), 3);
+    assert!(cluster.of(PODS).iter().all(|entry| !has_finalizer(&entry.value)));
+    assert_eq!(cluster.of(PODS).len(), 3);
     assert!(cluster.log.iter().any(|line| line == "event Job a/j Normal Completed: Job completed"));
 }
 
@@ -132,7 +133,7 @@ fn an_indexed_job_runs_each_index_once() {
          SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
          Complete True CompletionsReached: Reached expected number of succeeded pods",
     );
-    let pods = cluster.of("pods");
+    let pods = cluster.of(PODS);
     let pod = &pods.iter().next().unwrap().value;
     assert_eq!(Meta::of(pod).label(make::INDEX), Some("0"));
     assert_eq!((Meta::of(pod).generate_name(), &pod["spec"]["hostname"]), ("j-0-", &"j-0".into()));
@@ -200,7 +201,7 @@ fn suspending_a_job_deletes_its_pods_without_counting_failures() {
         status(&cluster),
         "ready=0 terminating=0 uncountedTerminatedPods={}\nSuspended True JobSuspended: Job suspended"
     );
-    assert_eq!(cluster.of("pods").len(), 0);
+    assert_eq!(cluster.of(PODS).len(), 0);
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn active_deadline_fails_the_job_and_deletes_its_pods() {
     let mut cluster = doing("run", value!({"activeDeadlineSeconds": 60}));
     run_until_stable::<Job>(&mut cluster, nodes);
     assert!(status(&cluster).contains("Failed True DeadlineExceeded: Job was active longer than specified deadline"));
-    assert_eq!(cluster.of("pods").len(), 0);
+    assert_eq!(cluster.of(PODS).len(), 0);
 }
 
 #[test]
@@ -216,14 +217,14 @@ fn a_job_without_completions_completes_after_the_first_success() {
     let mut cluster = doing("run", value!({"parallelism": 2}));
     change(&mut cluster, value!({"spec": {"completions": null}}));
     run_until_stable::<Job>(&mut cluster, nodes);
-    let first = cluster.of("pods").iter().next().unwrap().key.clone();
+    let first = cluster.of(PODS).iter().next().unwrap().key.clone();
     let now = cluster.now.to_string();
     cluster.change(&kinds::PODS, &first, |pod| {
         *pod = merge::apply(pod.take(), value!({"status": (terminated_status("Succeeded", 0, &now))}));
     });
     run_until_stable::<Job>(&mut cluster, nodes);
     assert!(status(&cluster).starts_with("active=1 ready=1 succeeded=1 "), "{}", status(&cluster));
-    let second = cluster.of("pods").iter().find(|one| one.key != first).unwrap().key.clone();
+    let second = cluster.of(PODS).iter().find(|one| one.key != first).unwrap().key.clone();
     cluster.change(&kinds::PODS, &second, |pod| {
         *pod = merge::apply(pod.take(), value!({"status": (terminated_status("Succeeded", 0, &now))}));
     });
@@ -236,23 +237,23 @@ fn pods_of_a_deleted_job_lose_the_finalizer() {
     let mut cluster = doing("run", value!({"parallelism": 2, "completions": 2}));
     run_until_stable::<Job>(&mut cluster, nodes);
     cluster.remove(&kinds::JOBS, &key());
-    let plan = decide::<Job>(&cluster.cache::<Job>(), &key(), cluster.now);
+    let plan = decide::<Job>(&cluster.cache::<Job>(), &(), &key(), cluster.now);
     assert_eq!(plan.actions.len(), 2);
     plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
-    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    assert!(cluster.of(PODS).iter().all(|entry| !has_finalizer(&entry.value)));
 }
 
 #[test]
 fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
     let mut cluster = doing("run", value!({}));
     run_until_stable::<Job>(&mut cluster, nodes);
-    let released = cluster.of("pods").iter().next().unwrap().key.clone();
+    let released = cluster.of(PODS).iter().next().unwrap().key.clone();
     cluster.change(&kinds::PODS, &released, |pod| {
         *pod = merge::apply(pod.take(), value!({"metadata": {"labels": {"job": "other"}}}));
     });
     run_until_stable::<Job>(&mut cluster, nodes);
-    assert_eq!(cluster.of("pods").len(), 2, "the Job replaces the pod it released");
-    let pods = cluster.of("pods");
+    assert_eq!(cluster.of(PODS).len(), 2, "the Job replaces the pod it released");
+    let pods = cluster.of(PODS);
     let pod = pods.get(&released).unwrap();
     assert!(Meta::of(pod).controller().is_none() && !has_finalizer(pod), "{pod:?}");
 }
@@ -263,7 +264,7 @@ fn a_pod_without_a_controller_loses_the_finalizer() {
     let stray = value!({"metadata": {"namespace": "a", "name": "stray", "finalizers": [FINALIZER]}});
     cluster.add(&kinds::PODS, stray);
     run_until_stable::<Job>(&mut cluster, nodes);
-    assert!(cluster.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    assert!(cluster.of(PODS).iter().all(|entry| !has_finalizer(&entry.value)));
 }
 
 prop_compose! {

@@ -1,12 +1,16 @@
-use controller::testing::{FakeCluster, check_properties, run_until_stable};
+use api::resources::PERSISTENT_VOLUMES;
+use controller::testing::{FakeCluster, check_properties_with, run_until_stable, run_until_stable_with};
 use proptest::prelude::*;
 
 use super::*;
 use crate::pv_binder::PersistentVolumeBinder;
 
+fn config() -> Config {
+    Config { node: "n".into(), root: "/data".into() }
+}
+
 fn new_cluster(reclaim: &str) -> FakeCluster {
     let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-    cluster.configure(Config { node: "n".into(), root: "/data".into() });
     cluster.add(
         &kinds::STORAGE_CLASSES,
         value!({"metadata": {"name": "local-path"}, "provisioner": PROVISIONER, "reclaimPolicy": reclaim,
@@ -43,30 +47,30 @@ fn a_claim_gets_a_directory_that_is_removed_with_it() {
     let mut cluster = new_cluster("Delete");
     let key = claim(&mut cluster, "c", "n", value!({}));
     claim(&mut cluster, "elsewhere", "other", value!({}));
-    check_properties::<LocalPath>(&cluster, binder);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    check_properties_with::<LocalPath>(&config(), &cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     assert_eq!(did(&cluster), ["create directory /data/pvc-uid-2_a_c"]);
-    let volumes = cluster.of("persistentvolumes");
+    let volumes = cluster.of(PERSISTENT_VOLUMES);
     let volume = &volumes.iter().next().unwrap().value;
-    assert_eq!((volumes.len(), text(volume, &["status", "phase"])), (1, "Bound"));
+    assert_eq!((volumes.len(), volume.text_at(&["status", "phase"])), (1, "Bound"));
     cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
-    check_properties::<LocalPath>(&cluster, binder);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    check_properties_with::<LocalPath>(&config(), &cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     assert_eq!(did(&cluster), ["create directory /data/pvc-uid-2_a_c", "remove directory /data/pvc-uid-2_a_c"]);
-    assert!(cluster.of("persistentvolumes").is_empty());
+    assert!(cluster.of(PERSISTENT_VOLUMES).is_empty());
 }
 
 #[test]
 fn a_retained_volume_keeps_its_directory() {
     let mut cluster = new_cluster("Retain");
     let key = claim(&mut cluster, "c", "n", value!({}));
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
-    assert_eq!(cluster.of("persistentvolumes").len(), 1, "until a person deletes it");
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
+    assert_eq!(cluster.of(PERSISTENT_VOLUMES).len(), 1, "until a person deletes it");
     cluster.delete(&kinds::PERSISTENT_VOLUMES, &Key::cluster("pvc-uid-2"), None, None);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
-    assert!(cluster.of("persistentvolumes").is_empty());
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
+    assert!(cluster.of(PERSISTENT_VOLUMES).is_empty());
     assert_eq!(did(&cluster), ["create directory /data/pvc-uid-2_a_c"]);
 }
 
@@ -74,12 +78,12 @@ fn a_retained_volume_keeps_its_directory() {
 fn deletion_of_a_bound_volume_waits_for_its_claim() {
     let mut cluster = new_cluster("Delete");
     let key = claim(&mut cluster, "c", "n", value!({}));
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     cluster.delete(&kinds::PERSISTENT_VOLUMES, &Key::cluster("pvc-uid-2"), None, None);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     assert_eq!(did(&cluster).len(), 1, "the folder is in use");
     cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
-    run_until_stable::<LocalPath>(&mut cluster, binder);
+    run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
     assert_eq!(did(&cluster)[1..], ["remove directory /data/pvc-uid-2_a_c"]);
 }
 
@@ -88,10 +92,10 @@ fn unsupported_claims_are_reported() {
     let check = |spec: Value, expect: &str| {
         let mut cluster = new_cluster("Delete");
         claim(&mut cluster, "c", "n", spec);
-        run_until_stable::<LocalPath>(&mut cluster, |_| false);
+        run_until_stable_with::<LocalPath>(&config(), &mut cluster, |_| false);
         let prefix = "event PersistentVolumeClaim a/c Warning ProvisioningFailed: failed to provision volume with StorageClass \"local-path\"";
         assert_eq!(did(&cluster)[0], format!("{prefix}: {expect}"));
-        assert!(cluster.of("persistentvolumes").is_empty());
+        assert!(cluster.of(PERSISTENT_VOLUMES).is_empty());
     };
     check(
         value!({"accessModes": ["ReadWriteMany"]}),
@@ -115,16 +119,16 @@ proptest! {
             let modes = if *shared { value!(["ReadWriteMany"]) } else { value!(["ReadWriteOnce"]) };
             claim(&mut cluster, &format!("c{number}"), ["n", "other"][*node], value!({"accessModes": modes}));
         }
-        check_properties::<LocalPath>(&cluster, binder);
-        run_until_stable::<LocalPath>(&mut cluster, binder);
+        check_properties_with::<LocalPath>(&config(), &cluster, binder);
+        run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
         for (number, (_, _, goes)) in claims.iter().enumerate() {
             if *goes {
                 cluster.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", format!("c{number}")));
             }
         }
-        check_properties::<LocalPath>(&cluster, binder);
-        run_until_stable::<LocalPath>(&mut cluster, binder);
+        check_properties_with::<LocalPath>(&config(), &cluster, binder);
+        run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);
         let expected = claims.iter().filter(|(node, shared, goes)| *node == 0 && !shared && (retain || !goes)).count();
-        prop_assert_eq!(cluster.of("persistentvolumes").len(), expected);
+        prop_assert_eq!(cluster.of(PERSISTENT_VOLUMES).len(), expected);
     }
 }

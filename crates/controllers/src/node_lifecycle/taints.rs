@@ -5,7 +5,6 @@ use apimachinery::{Object, Value, value};
 use controller::{Action, Patch, Preconditions, kinds};
 
 use crate::condition;
-use crate::read::{is_true, list, text};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -33,15 +32,15 @@ pub(super) enum NoExecutePolicy {
 
 /// Returns the time of the NoExecute taint for an unhealthy node; the outer `None` if there is no such taint.
 pub(super) fn emptied_at(node: &Value) -> Option<Option<Time>> {
-    let taint = list(node, &["spec", "taints"]).iter().find(|taint| {
-        matches!(text(taint, &["key"]), NOT_READY | UNREACHABLE) && text(taint, &["effect"]) == "NoExecute"
+    let taint = node.list_at(&["spec", "taints"]).iter().find(|taint| {
+        matches!(taint.text_at(&["key"]), NOT_READY | UNREACHABLE) && taint.text_at(&["effect"]) == "NoExecute"
     })?;
     Some(taint.str_at(&["timeAdded"]).and_then(|text| Time::parse(text).ok()))
 }
 
 /// Updates the taints that this controller manages.
 pub(super) fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now: Time) -> Option<Action> {
-    let have = list(node, &["spec", "taints"]);
+    let have = node.list_at(&["spec", "taints"]);
     let cause = match ready {
         "True" => None,
         "False" => Some(NOT_READY),
@@ -54,7 +53,7 @@ pub(super) fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now:
         NoExecutePolicy::Remove => false,
     };
     let mut desired: Vec<(&str, &str)> = Vec::new();
-    if is_true(node, &["spec", "unschedulable"]) {
+    if node.is_true_at(&["spec", "unschedulable"]) {
         desired.push((UNSCHEDULABLE, "NoSchedule"));
     }
     for (kind, key) in BY_CONDITION {
@@ -69,7 +68,7 @@ pub(super) fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now:
         }
     }
     let is_managed = |taint: &Value| {
-        let (key, effect) = (text(taint, &["key"]), text(taint, &["effect"]));
+        let (key, effect) = (taint.text_at(&["key"]), taint.text_at(&["effect"]));
         match effect {
             "NoExecute" => matches!(key, NOT_READY | UNREACHABLE),
             "NoSchedule" => {
@@ -78,10 +77,10 @@ pub(super) fn update(node: &Value, ready: &str, may_empty: NoExecutePolicy, now:
             _ => false,
         }
     };
-    let is_desired = |taint: &Value| desired.contains(&(text(taint, &["key"]), text(taint, &["effect"])));
+    let is_desired = |taint: &Value| desired.contains(&(taint.text_at(&["key"]), taint.text_at(&["effect"])));
     let mut taints: Vec<Value> = have.iter().filter(|taint| !is_managed(taint) || is_desired(taint)).cloned().collect();
     for (key, effect) in desired {
-        let there = |taint: &Value| (text(taint, &["key"]), text(taint, &["effect"])) == (key, effect);
+        let there = |taint: &Value| (taint.text_at(&["key"]), taint.text_at(&["effect"])) == (key, effect);
         if !taints.iter().any(there) {
             let mut taint: Object = [("key", key), ("effect", effect)].into_iter().collect();
             taint.insert("timeAdded", now.to_seconds().to_string());

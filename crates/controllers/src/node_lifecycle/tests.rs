@@ -35,7 +35,12 @@ fn renew(cluster: &mut FakeCluster, names: &[&str]) {
 }
 
 fn plan(cluster: &FakeCluster, name: &str) -> Plan {
-    controller::decide::<NodeLifecycle>(&cluster.cache::<NodeLifecycle>(), &Key::cluster(name), cluster.now)
+    controller::decide::<NodeLifecycle>(
+        &cluster.cache::<NodeLifecycle>(),
+        &Config::default(),
+        &Key::cluster(name),
+        cluster.now,
+    )
 }
 
 /// Executes the plans for one node until no action is left for now.
@@ -53,9 +58,9 @@ fn act(cluster: &mut FakeCluster, name: &str) {
 fn taints(cluster: &FakeCluster, name: &str) -> Vec<String> {
     let node = cluster.get(&kinds::NODES, &Key::cluster(name)).unwrap();
     let name = |taint: &Value| {
-        format!("{}:{}", text(taint, &["key"]).trim_start_matches("node.kubernetes.io/"), text(taint, &["effect"]))
+        format!("{}:{}", taint.text_at(&["key"]).trim_start_matches("node.kubernetes.io/"), taint.text_at(&["effect"]))
     };
-    list(node, &["spec", "taints"]).iter().map(name).collect()
+    node.list_at(&["spec", "taints"]).iter().map(name).collect()
 }
 
 #[test]
@@ -183,7 +188,7 @@ proptest! {
         check_properties::<NodeLifecycle>(&cluster, |_| false);
         run_until_stable::<NodeLifecycle>(&mut cluster, |_| false);
         for at in 0..zones.len() {
-            prop_assert!(!taints(&cluster, &format!("n{at}")).is_empty(), "in the end all are silent");
+            prop_assert!(!taints(&cluster, &format!("n{at}")).is_empty(), "finally no plan has actions");
         }
     }
 }

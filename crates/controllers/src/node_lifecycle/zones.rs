@@ -24,7 +24,7 @@ pub struct Rates {
 }
 
 /// The eviction decision for one node.
-pub(super) struct Judgement {
+pub(super) struct EvictionDecision {
     pub may_empty: NoExecutePolicy,
     /// The time at which the rate allows the next node.
     pub wake_at: Option<Time>,
@@ -44,9 +44,9 @@ impl Default for Rates {
 }
 
 /// Decides on a node from the state of its zone and of all other zones.
-pub(super) fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
+pub(super) fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> EvictionDecision {
     if ready(node) == "True" {
-        return Judgement { may_empty: NoExecutePolicy::Keep, wake_at: None };
+        return EvictionDecision { may_empty: NoExecutePolicy::Keep, wake_at: None };
     }
     let mine: Vec<&Value> = all.iter().copied().filter(|it| zone(it) == zone(node)).collect();
     let mut zones: Vec<(&str, &str)> = all.iter().map(|it| zone(it)).collect();
@@ -58,7 +58,7 @@ pub(super) fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -
     };
     // If all zones are unhealthy, the fault is probably on the control plane's side.
     if zones.iter().all(|zone| of_zone(*zone) == State::Full) {
-        return Judgement { may_empty: NoExecutePolicy::Remove, wake_at: None };
+        return EvictionDecision { may_empty: NoExecutePolicy::Remove, wake_at: None };
     }
     let rate = match state(&mine, rates) {
         State::Normal | State::Full => rates.normal,
@@ -66,16 +66,16 @@ pub(super) fn evaluate(node: &Value, all: &[&Value], rates: &Rates, now: Time) -
         State::Partial => 0.0,
     };
     if rate <= 0.0 {
-        return Judgement { may_empty: NoExecutePolicy::Keep, wake_at: None };
+        return EvictionDecision { may_empty: NoExecutePolicy::Keep, wake_at: None };
     }
     let last = mine.iter().filter_map(|it| emptied_at(it).flatten()).max();
     // The rate has a minimum of 1e-6 nodes per second, so that the pause fits into nanoseconds.
     let pause = Duration::from_nanos((1e9 / rate.max(1e-6)) as i64);
     let next = last.map(|last| last.plus(pause)).filter(|next| *next > now);
     if emptied_at(node).is_some() || next.is_none() {
-        return Judgement { may_empty: NoExecutePolicy::Add, wake_at: None };
+        return EvictionDecision { may_empty: NoExecutePolicy::Add, wake_at: None };
     }
-    Judgement { may_empty: NoExecutePolicy::Keep, wake_at: next }
+    EvictionDecision { may_empty: NoExecutePolicy::Keep, wake_at: next }
 }
 
 fn state(nodes: &[&Value], rates: &Rates) -> State {

@@ -7,7 +7,6 @@ use controller::{Action, EventType, Plan, kinds};
 use super::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, CLASS_BETA, PROVISIONER, PROVISIONER_BETA, SELECTED_NODE, event, matching,
 };
-use crate::read::text;
 
 /// Plans for a claim that was completely bound before: rebinds it or marks it Lost.
 pub(super) fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
@@ -18,7 +17,7 @@ pub(super) fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
         }
         plan
     };
-    if text(claim, &["spec", "volumeName"]).is_empty() {
+    if claim.text_at(&["spec", "volumeName"]).is_empty() {
         return lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!");
     }
     let Some(volume) = named else {
@@ -42,7 +41,7 @@ pub(super) fn plan_unbound(
         let actions = phase(claim, "Pending", None).into_iter().chain(event).collect();
         Plan { actions, waiting: Some("no volume yet".to_owned()), ..Plan::default() }
     };
-    if !text(claim, &["spec", "volumeName"]).is_empty() {
+    if !claim.text_at(&["spec", "volumeName"]).is_empty() {
         let Some(volume) = named else { return pending(None) };
         if matching::is_for(volume, claim) {
             return bind(volume, claim);
@@ -60,7 +59,7 @@ pub(super) fn plan_unbound(
         };
     }
     let meta = Meta::of(claim);
-    let waits = class.is_some_and(|class| text(class, &["volumeBindingMode"]) == "WaitForFirstConsumer")
+    let waits = class.is_some_and(|class| class.text_at(&["volumeBindingMode"]) == "WaitForFirstConsumer")
         && meta.annotation(SELECTED_NODE).is_none();
     if let Some(volume) = matching::best(claim, volumes, waits) {
         return bind(volume, claim);
@@ -86,7 +85,7 @@ pub(super) fn plan_unbound(
 
 /// Annotates the claim for the external provisioner of its class.
 fn provision(claim: &Value, class: &Value, pending: impl Fn(Option<Action>) -> Plan) -> Plan {
-    let provisioner = text(class, &["provisioner"]);
+    let provisioner = class.text_at(&["provisioner"]);
     if provisioner == "kubernetes.io/no-provisioner" {
         return pending(None);
     }
@@ -133,7 +132,7 @@ fn bind(volume: &Value, claim: &Value) -> Plan {
 /// Returns the volume with its claimRef set; `None` if it is set already.
 fn naming(volume: &Value, claim: &Value) -> Option<Value> {
     let meta = Meta::of(claim);
-    if text(volume, &["spec", "claimRef", "uid"]) == meta.uid() && matching::is_for(volume, claim) {
+    if volume.text_at(&["spec", "claimRef", "uid"]) == meta.uid() && matching::is_for(volume, claim) {
         return None;
     }
     let bound_by_controller = volume.at(&["spec", "claimRef"]).is_none();
@@ -150,7 +149,7 @@ fn naming(volume: &Value, claim: &Value) -> Option<Value> {
 /// Returns the claim with its volumeName set; `None` if it is set already.
 fn named(claim: &Value, volume: &Value) -> Option<Value> {
     let name = Meta::of(volume).name();
-    let is_named = text(claim, &["spec", "volumeName"]) == name;
+    let is_named = claim.text_at(&["spec", "volumeName"]) == name;
     if is_named && Meta::of(claim).annotation(BIND_COMPLETED).is_some() {
         return None;
     }
@@ -177,7 +176,7 @@ fn phase(claim: &Value, phase: &str, volume: Option<&Value>) -> Option<Action> {
                 status.insert("accessModes", modes.clone());
             }
             // After binding, the component that resizes the volume updates the capacity.
-            if text(claim, &["status", "phase"]) != "Bound"
+            if claim.text_at(&["status", "phase"]) != "Bound"
                 && let Some(storage) = volume.at(&["spec", "capacity", "storage"])
             {
                 let capacity = status.get_or_insert_with("capacity", Value::object);
@@ -187,7 +186,7 @@ fn phase(claim: &Value, phase: &str, volume: Option<&Value>) -> Option<Action> {
                 capacity.as_object_mut()?.insert("storage", storage.clone());
             }
             if let Some(class) = volume.at(&["spec", "volumeAttributesClassName"])
-                && text(claim, &["status", "phase"]) != "Bound"
+                && claim.text_at(&["status", "phase"]) != "Bound"
             {
                 status.insert("currentVolumeAttributesClassName", class.clone());
             }

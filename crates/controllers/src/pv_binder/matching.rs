@@ -6,11 +6,10 @@ use apimachinery::quantity::Quantity;
 use apimachinery::{Str, Value};
 
 use super::CLASS_BETA;
-use crate::read::{list, text};
 
 /// Returns the class of a claim or volume, empty for none.
 pub(super) fn class_of(object: &Value) -> &str {
-    Meta::of(object).annotation(CLASS_BETA).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
+    Meta::of(object).annotation(CLASS_BETA).unwrap_or_else(|| object.text_at(&["spec", "storageClassName"]))
 }
 
 /// Returns the volume to bind: one reserved for the claim, or the smallest of those with the fewest access modes.
@@ -23,10 +22,10 @@ pub(super) fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool
         return None;
     }
     let free = |volume: &&&Value| {
-        volume.at(&["spec", "claimRef"]).is_none() && text(volume, &["status", "phase"]) == "Available"
+        volume.at(&["spec", "claimRef"]).is_none() && volume.text_at(&["status", "phase"]) == "Available"
     };
     volumes.iter().filter(free).filter(fits).copied().min_by_key(|volume| {
-        let modes = list(volume, &["spec", "accessModes"]).len();
+        let modes = volume.list_at(&["spec", "accessModes"]).len();
         (modes, capacity(volume), Str::from(Meta::of(volume).name()))
     })
 }
@@ -34,7 +33,7 @@ pub(super) fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool
 /// Whether the volume's claimRef refers to the claim.
 pub(super) fn is_for(volume: &Value, claim: &Value) -> bool {
     let meta = Meta::of(claim);
-    let named = |field| text(volume, &["spec", "claimRef", field]);
+    let named = |field| volume.text_at(&["spec", "claimRef", field]);
     let uid = named("uid");
     named("name") == meta.name() && named("namespace") == meta.namespace() && (uid.is_empty() || uid == meta.uid())
 }
@@ -42,18 +41,18 @@ pub(super) fn is_for(volume: &Value, claim: &Value) -> bool {
 /// Returns the reason why a volume does not match a claim.
 pub(super) fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
     let mode = |object: &Value| object.str_at(&["spec", "volumeMode"]).unwrap_or("Filesystem").to_owned();
-    let offered = list(volume, &["spec", "accessModes"]);
+    let offered = volume.list_at(&["spec", "accessModes"]);
     if capacity(volume) < requested(claim) {
         Some("requested PV is too small")
     } else if class_of(volume) != class_of(claim) {
         Some("storageClassName does not match")
-    } else if text(volume, &["spec", "volumeAttributesClassName"])
-        != text(claim, &["spec", "volumeAttributesClassName"])
+    } else if volume.text_at(&["spec", "volumeAttributesClassName"])
+        != claim.text_at(&["spec", "volumeAttributesClassName"])
     {
         Some("volumeAttributesClassName does not match")
     } else if mode(volume) != mode(claim) {
         Some("incompatible volumeMode")
-    } else if !list(claim, &["spec", "accessModes"]).iter().all(|mode| offered.contains(mode)) {
+    } else if !claim.list_at(&["spec", "accessModes"]).iter().all(|mode| offered.contains(mode)) {
         Some("incompatible accessMode")
     } else if !is_selected(volume, claim) {
         Some("selector does not match")

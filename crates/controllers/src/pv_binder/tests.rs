@@ -1,3 +1,4 @@
+use api::resources::PERSISTENT_VOLUME_CLAIMS;
 use apimachinery::value;
 use controller::kinds;
 use controller::testing::{FakeCluster, check_properties, run_until_stable};
@@ -32,11 +33,11 @@ fn run_binder(cluster: &mut FakeCluster) {
 /// Formats a claim as `phase of volume`.
 fn of_claim(cluster: &FakeCluster, key: &Key) -> String {
     let claim = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
-    format!("{} {}", text(claim, &["status", "phase"]), text(claim, &["spec", "volumeName"]))
+    format!("{} {}", claim.text_at(&["status", "phase"]), claim.text_at(&["spec", "volumeName"]))
 }
 
 fn phase(cluster: &FakeCluster, key: &Key) -> String {
-    text(cluster.get(&kinds::PERSISTENT_VOLUMES, key).unwrap(), &["status", "phase"]).to_owned()
+    cluster.get(&kinds::PERSISTENT_VOLUMES, key).unwrap().text_at(&["status", "phase"]).to_owned()
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn a_volume_requested_by_name_is_bound_if_it_matches() {
     assert_eq!(of_claim(&cluster, &key), "Bound v");
     assert_eq!(of_claim(&cluster, &greedy), "Pending v");
     let meta = cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
-    assert_eq!(Meta::of(meta).annotation(BOUND_BY_CONTROLLER), None, "it was a person's choice");
+    assert_eq!(Meta::of(meta).annotation(BOUND_BY_CONTROLLER), None, "a user set the value");
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
     );
     let key = claim(&mut cluster, "x", "1Gi", "late", "");
     let plan = |cluster: &FakeCluster| {
-        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now)
+        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &(), &key, cluster.now)
     };
     assert!(plan(&cluster).to_string().contains("waiting for first consumer"), "{}", plan(&cluster));
     cluster.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
@@ -120,8 +121,12 @@ fn a_claim_without_a_class_gets_the_default_class() {
         value!({"metadata": {"name": "std", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
             "provisioner": "example.com/p"}),
     );
-    let plan =
-        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now);
+    let plan = controller::decide::<PersistentVolumeBinder>(
+        &cluster.cache::<PersistentVolumeBinder>(),
+        &(),
+        &key,
+        cluster.now,
+    );
     cluster.execute(&plan.actions[0]).unwrap();
     assert_eq!(cluster.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
 }
@@ -139,8 +144,12 @@ fn cve_2020_8555_the_url_of_a_storage_class_is_neither_requested_nor_reported() 
     );
     let key = claim(&mut cluster, "x", "1Gi", "gluster", "");
     // Controllers compute plans from cached objects only. This plan annotates the provisioner and waits.
-    let plan =
-        controller::decide::<PersistentVolumeBinder>(&cluster.cache::<PersistentVolumeBinder>(), &key, cluster.now);
+    let plan = controller::decide::<PersistentVolumeBinder>(
+        &cluster.cache::<PersistentVolumeBinder>(),
+        &(),
+        &key,
+        cluster.now,
+    );
     assert!(!plan.to_string().contains("169.254"), "{plan}");
     for action in &plan.actions {
         cluster.execute(action).unwrap();
@@ -166,9 +175,9 @@ proptest! {
             claim(&mut cluster, &format!("c{at}"), &format!("{want}Gi"), "c", "");
         }
         run_binder(&mut cluster);
-        let claims = cluster.of("persistentvolumeclaims");
+        let claims = cluster.of(PERSISTENT_VOLUME_CLAIMS);
         let mut taken: Vec<String> =
-            claims.iter().map(|it| text(&it.value, &["spec", "volumeName"]).to_owned()).filter(|it| !it.is_empty()).collect();
+            claims.iter().map(|it| it.value.text_at(&["spec", "volumeName"]).to_owned()).filter(|it| !it.is_empty()).collect();
         taken.sort();
         let count = taken.len();
         taken.dedup();

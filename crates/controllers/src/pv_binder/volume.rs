@@ -5,12 +5,11 @@ use apimachinery::{Key, Value};
 use controller::{Action, Plan, kinds};
 
 use super::BOUND_BY_CONTROLLER;
-use crate::read::text;
 
 /// Returns the key of the claim in `spec.claimRef`.
 pub(super) fn claim_key(volume: &Value) -> Option<Key> {
     let reference = volume.at(&["spec", "claimRef"])?;
-    Some(Key::new(text(reference, &["namespace"]), text(reference, &["name"])))
+    Some(Key::new(reference.text_at(&["namespace"]), reference.text_at(&["name"])))
 }
 
 /// Updates the phase of a volume. `claim` is the claim in its claimRef, if the UID matches.
@@ -20,15 +19,15 @@ pub(super) fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
     let name = Meta::of(volume).name();
     let phase = match claim {
         // The volume is free, or pre-bound to a claim that does not exist yet.
-        None if text(volume, &["spec", "claimRef", "uid"]).is_empty() => "Available",
+        None if volume.text_at(&["spec", "claimRef", "uid"]).is_empty() => "Available",
         None => "Released",
-        Some(claim) => match text(claim, &["spec", "volumeName"]) {
+        Some(claim) => match claim.text_at(&["spec", "volumeName"]) {
             "" => return Plan::waiting("the claim does not refer to the volume yet"),
             named if named == name => "Bound",
             _ => return Plan::of(unbound(volume)),
         },
     };
-    let have = text(volume, &["status", "phase"]);
+    let have = volume.text_at(&["status", "phase"]);
     if have == phase || (phase == "Released" && have == "Failed") {
         return Plan::default();
     }

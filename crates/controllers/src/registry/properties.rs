@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
 use controller::object_graph::GlobalController;
-use controller::testing::{FakeCluster, check_properties, kubelet};
-use controller::{Controller, kinds};
+use controller::testing::{FakeCluster, check_properties_with, kubelet};
+use controller::{Controller, Setup, kinds};
 use proptest::prelude::*;
 
-use super::{ROWS, Row, SWEEPERS, Visitor, each};
+use super::{ROWS, Row, SWEEPERS, Setups, Visitor, each};
 
 /// A deterministic random number generator.
 struct TestRng(u64);
@@ -163,8 +163,8 @@ struct Laws {
 }
 
 impl Visitor for Laws {
-    fn visit<C: Controller>(&mut self, row: &'static Row) {
-        check_properties::<C>(&self.cluster, kubelet);
+    fn visit<C: Controller>(&mut self, row: &'static Row, setup: Setup<C>) {
+        check_properties_with::<C>(&setup.config, &self.cluster, kubelet);
         self.checked.insert(row.name);
     }
 
@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn properties_of_every_controller_hold_in_mixed_clusters(seed: u64) {
         let mut properties = Laws { cluster: new_cluster(seed), checked: BTreeSet::new() };
-        each(&mut properties);
+        each(&Setups::default(), &mut properties);
         for row in ROWS.iter().chain(&SWEEPERS) {
             prop_assert!(properties.checked.contains(row.name), "{} is not checked", row.name);
         }

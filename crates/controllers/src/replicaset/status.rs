@@ -1,5 +1,6 @@
 //! ReplicaSet status, computed from its pods.
 
+use api::resources::PODS;
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
@@ -39,7 +40,7 @@ pub(super) fn of<K: Kind>(set: &Value, owned: &[&Value], rejection: Option<&Reje
     let status = Value::Object(status);
     let update = (set.get("status") != Some(&status)).then(|| {
         let mut object = set.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         Action::UpdateStatus { resource: K::RESOURCE.clone(), object }
     });
     Status { update, wake_at: counts.next_available }
@@ -60,7 +61,7 @@ struct Counts {
 impl Counts {
     /// Counts in a single pass: there may be thousands of pods, and every pod change triggers it.
     fn of(set: &Value, owned: &[&Value], now: Time) -> Self {
-        let min_ready = set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let min_ready = set.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
         let labels = set.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object);
         let mut counts = Self::default();
         for pod in owned {
@@ -86,8 +87,8 @@ impl Counts {
 
 /// Sets the ReplicaFailure condition while the API server rejects creations or deletions.
 fn conditions(set: &Value, active: i64, rejection: Option<&Rejection>, now: Time) -> Vec<Value> {
-    let mut list = set.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
-    match rejection.filter(|rejection| rejection.writes == "pods") {
+    let mut list = set.list_at(&["status", "conditions"]).to_vec();
+    match rejection.filter(|rejection| rejection.is_of(PODS)) {
         Some(rejection) if condition::in_list(&list, "ReplicaFailure").is_none() => {
             let missing = active < replicas(set);
             let reason = if missing { "FailedCreate" } else { "FailedDelete" };

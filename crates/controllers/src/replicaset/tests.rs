@@ -1,3 +1,4 @@
+use api::resources::{PODS, REPLICA_SETS};
 use api::view::Pod;
 use apimachinery::{Resource, value};
 use controller::testing::{FakeCluster, WriteError, check_properties, kubelet, run_until_stable};
@@ -25,7 +26,7 @@ fn key(name: &str) -> Key {
 }
 
 fn plan(cluster: &FakeCluster, name: &str) -> String {
-    decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key(name), cluster.now).to_string()
+    decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &(), &key(name), cluster.now).to_string()
 }
 
 fn resize(cluster: &mut FakeCluster, name: &str, replicas: i64) {
@@ -49,12 +50,12 @@ fn a_replicaset_converges_to_its_replicas_and_reports_them() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 3));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
-    assert_eq!(cluster.of("pods").len(), 3);
+    assert_eq!(cluster.of(PODS).len(), 3);
     let expect = r#"{"availableReplicas":3,"fullyLabeledReplicas":3,"observedGeneration":1,"readyReplicas":3,"replicas":3,"terminatingReplicas":0}"#;
     assert_eq!(status(&cluster, "web"), expect);
     resize(&mut cluster, "web", 1);
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
-    assert_eq!(cluster.of("pods").len(), 1);
+    assert_eq!(cluster.of(PODS).len(), 1);
     resize(&mut cluster, "web", 0);
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
     assert_eq!(status(&cluster, "web"), r#"{"observedGeneration":3,"replicas":0,"terminatingReplicas":0}"#);
@@ -65,7 +66,7 @@ fn pods_are_created_from_the_template() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 1));
     run_until_stable::<ReplicaSet>(&mut cluster, |_| false);
-    let pods = cluster.of("pods");
+    let pods = cluster.of(PODS);
     let pod = &pods.iter().next().unwrap().value;
     let meta = Meta::of(pod);
     assert_eq!((meta.generate_name(), meta.label("app")), ("web-", Some("web")));
@@ -84,12 +85,12 @@ fn matching_orphans_are_adopted_and_other_pods_released() {
     cluster.add(&kinds::REPLICA_SETS, set("web", 2));
     assert!(plan(&cluster, "web").starts_with("patch pods a/x "), "{}", plan(&cluster, "web"));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
-    assert_eq!(cluster.of("pods").len(), 3, "one adopted, one made, one not ours");
+    assert_eq!(cluster.of(PODS).len(), 3, "one adopted, one made, one not ours");
     assert!(Meta::of(cluster.get(&kinds::PODS, &key("y")).unwrap()).controller().is_none());
     change(&mut cluster, &kinds::PODS, "x", value!({"metadata": {"labels": {"app": "debug"}}}));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
     assert!(Meta::of(cluster.get(&kinds::PODS, &key("x")).unwrap()).controller().is_none());
-    assert_eq!(cluster.of("pods").len(), 4, "a released pod is replaced");
+    assert_eq!(cluster.of(PODS).len(), 4, "a released pod is replaced");
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn terminated_and_terminating_pods_are_replaced() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 2));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
-    let names: Vec<Key> = cluster.of("pods").iter().map(|entry| entry.key.clone()).collect();
+    let names: Vec<Key> = cluster.of(PODS).iter().map(|entry| entry.key.clone()).collect();
     change(&mut cluster, &kinds::PODS, &names[0].name, value!({"status": {"phase": "Failed"}}));
     cluster.delete(&kinds::PODS, &names[1], None, None);
     let planned = plan(&cluster, "web");
@@ -111,7 +112,7 @@ fn low_deletion_cost_goes_first_and_a_deleted_replicaset_is_idle() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 3));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
-    let cheap = cluster.of("pods").iter().nth(1).unwrap().key.clone();
+    let cheap = cluster.of(PODS).iter().nth(1).unwrap().key.clone();
     let cost = value!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
     change(&mut cluster, &kinds::PODS, &cheap.name, cost);
     resize(&mut cluster, "web", 2);
@@ -128,7 +129,7 @@ fn a_pod_becomes_available_after_min_ready_seconds() {
     set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", 30);
     cluster.add(&kinds::REPLICA_SETS, set);
     for _ in 0..3 {
-        let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key("web"), cluster.now);
+        let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &(), &key("web"), cluster.now);
         plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
         kubelet(&mut cluster);
     }
@@ -143,10 +144,15 @@ fn a_pod_becomes_available_after_min_ready_seconds() {
 fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 2));
-    let rejection =
-        Rejection { writes: "pods".into(), create: true, reason: "Forbidden".into(), message: "exceeded quota".into() };
+    let rejection = Rejection {
+        resource: kinds::PODS.clone(),
+        subresource: "",
+        create: true,
+        reason: "Forbidden".into(),
+        message: "exceeded quota".into(),
+    };
     let cache = cluster.cache::<ReplicaSet>().with_rejection(Some(rejection));
-    let plan = decide::<ReplicaSet>(&cache, &key("web"), cluster.now);
+    let plan = decide::<ReplicaSet>(&cache, &(), &key("web"), cluster.now);
     drop(cache);
     let update = plan.actions.last().unwrap().clone();
     assert_eq!(update.to_string(), "update replicasets.apps/status a/web");
@@ -164,7 +170,7 @@ fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
 fn pod_names_are_deterministic() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 3));
-    let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &key("web"), cluster.now);
+    let plan = decide::<ReplicaSet>(&cluster.cache::<ReplicaSet>(), &(), &key("web"), cluster.now);
     let creates: Vec<&Action> = plan.actions.iter().filter(|action| matches!(action, Action::Create { .. })).collect();
     let mut after = cluster.clone();
     creates.iter().for_each(|action| after.execute(action).unwrap());
@@ -176,7 +182,7 @@ fn pod_names_are_deterministic() {
         );
     }
     run_until_stable::<ReplicaSet>(&mut after, kubelet);
-    let deleted_pod = after.of("pods").iter().next().unwrap().key.clone();
+    let deleted_pod = after.of(PODS).iter().next().unwrap().key.clone();
     after.remove(&kinds::PODS, &deleted_pod);
     run_until_stable::<ReplicaSet>(&mut after, kubelet);
     assert!(after.get(&kinds::PODS, &deleted_pod).is_none(), "a pod does not come back under an old name");
@@ -233,9 +239,9 @@ proptest! {
         check_properties::<ReplicaSet>(&cluster, kubelet);
         let mut final_cluster = cluster;
         run_until_stable::<ReplicaSet>(&mut final_cluster, kubelet);
-        for entry in final_cluster.of("replicasets.apps").iter() {
+        for entry in final_cluster.of(REPLICA_SETS).iter() {
             let uid = Meta::of(&entry.value).uid();
-            let pods = final_cluster.of("pods");
+            let pods = final_cluster.of(PODS);
             let alive = pods.by("controller", uid).filter(|pod| Pod(&pod.value).is_active()).count();
             prop_assert_eq!(alive as i64, replicas(&entry.value));
         }

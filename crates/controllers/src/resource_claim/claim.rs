@@ -5,7 +5,6 @@ use apimachinery::{Object, Value};
 use controller::{Action, Plan, kinds};
 
 use super::{FINALIZER, is_done};
-use crate::read::list;
 
 /// Returns the next step for a claim.
 // DEVIATION: a deallocated claim keeps its finalizer until it is deleted, so that a concurrent allocation by the
@@ -14,7 +13,7 @@ pub(super) fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value
     let Some(users) = users else { return Plan::waiting("the state of its pods is unknown") };
     let meta = Meta::of(claim);
     let has_finalizer = meta.finalizers().any(|finalizer| finalizer == FINALIZER);
-    let reserved = list(claim, &["status", "reservedFor"]).len();
+    let reserved = claim.list_at(&["status", "reservedFor"]).len();
     let allocated = claim.at(&["status", "allocation"]).is_some();
     // An unused claim is deallocated, because the next pod may need another node. A claim that was never reserved may
     // be about to be.

@@ -7,7 +7,6 @@ use apimachinery::{Key, Object, Value, value};
 use controller::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use super::{ClaimRequest, POD_CLAIM_NAME, is_done};
-use crate::read::{list, text};
 use crate::{adoption, names};
 
 /// Maximum entries of `status.reservedFor`.
@@ -25,7 +24,7 @@ pub(super) fn plan(pod: &Value, claim_requests: &[ClaimRequest<'_>], _: Time) ->
         match (claim_request.claim, by_template, claim_request.template) {
             (Some(claim), Some(_), _) if !is_recorded(pod, claim_request, claim) => {
                 statuses.push(
-                    value!({"name": (text(claim_request.stated, &["name"])), "resourceClaimName": (Meta::of(claim).name())}),
+                    value!({"name": (claim_request.stated.text_at(&["name"])), "resourceClaimName": (Meta::of(claim).name())}),
                 );
             }
             (Some(claim), _, _) => plan.actions.extend(reserve(pod, claim)),
@@ -52,13 +51,13 @@ pub(super) fn plan(pod: &Value, claim_requests: &[ClaimRequest<'_>], _: Time) ->
 }
 
 fn status_of<'a>(pod: &'a Value, claim_request: &ClaimRequest<'_>) -> Option<&'a Value> {
-    let statuses = list(pod, &["status", "resourceClaimStatuses"]);
+    let statuses = pod.list_at(&["status", "resourceClaimStatuses"]);
     statuses.iter().find(|status| status.get("name") == claim_request.stated.get("name"))
 }
 
 /// Whether the pod's status names the claim.
 fn is_recorded(pod: &Value, claim_request: &ClaimRequest<'_>, claim: &Value) -> bool {
-    status_of(pod, claim_request).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
+    status_of(pod, claim_request).is_some_and(|status| status.text_at(&["resourceClaimName"]) == Meta::of(claim).name())
 }
 
 fn is_left_out(pod: &Value, claim_request: &ClaimRequest<'_>) -> bool {
@@ -66,7 +65,7 @@ fn is_left_out(pod: &Value, claim_request: &ClaimRequest<'_>) -> bool {
 }
 
 fn create(pod: &Value, claim_request: &ClaimRequest<'_>, template: &Value) -> Action {
-    let stated = text(claim_request.stated, &["name"]);
+    let stated = claim_request.stated.text_at(&["name"]);
     let prefix = format!("{}-{stated}-", Meta::of(pod).name());
     let mut metadata = Object::new();
     metadata.insert("namespace", Meta::of(pod).namespace());
@@ -94,15 +93,15 @@ fn missing(pod: &Value, claim_request: &ClaimRequest<'_>, template: &str) -> Act
         reason: "FailedResourceClaimCreation",
         message: format!(
             "PodResourceClaim {}: resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found",
-            text(claim_request.stated, &["name"]),
+            claim_request.stated.text_at(&["name"]),
         ),
     }
 }
 
 /// Reserves an allocated claim for a pod that was bound without the scheduler.
 fn reserve(pod: &Value, claim: &Value) -> Option<Action> {
-    let users = list(claim, &["status", "reservedFor"]);
-    let reserved = users.iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid());
+    let users = claim.list_at(&["status", "reservedFor"]);
+    let reserved = users.iter().any(|user| user.text_at(&["uid"]) == Meta::of(pod).uid());
     let allocated = claim.at(&["status", "allocation"]).is_some();
     if Pod(pod).node_name().is_empty() || reserved || !allocated || users.len() >= USERS_MAX {
         return None;

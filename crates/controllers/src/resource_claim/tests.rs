@@ -44,7 +44,7 @@ fn a_claim_is_created_once_and_recorded_in_the_pod_status() {
     let key = pod(&mut cluster, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "t"}]));
     check_properties::<ResourceClaim>(&cluster, |_| false);
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
-    let claims = cluster.of(CLAIMS);
+    let claims = cluster.of(RESOURCE_CLAIMS);
     let made = &claims.iter().next().unwrap().value;
     let name = Meta::of(made).name();
     assert!(claims.len() == 1 && name.starts_with("p-gpu-"), "{name}");
@@ -65,7 +65,7 @@ fn a_missing_template_is_reported_and_retried() {
     assert_eq!(cluster.log[0], expected);
     cluster.add(&kinds::RESOURCE_CLAIM_TEMPLATES, value!({"metadata": {"namespace": "a", "name": "later"}}));
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
-    assert_eq!(cluster.of(CLAIMS).len(), 1);
+    assert_eq!(cluster.of(RESOURCE_CLAIMS).len(), 1);
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
     let key = claim(&mut cluster, "shared", &users);
     let reserved = |cluster: &FakeCluster| {
         let claim = cluster.get(&kinds::RESOURCE_CLAIMS, &key).unwrap();
-        (list(claim, &["status", "reservedFor"]).len(), claim.at(&["status", "allocation"]).is_some())
+        (claim.list_at(&["status", "reservedFor"]).len(), claim.at(&["status", "allocation"]).is_some())
     };
     check_properties::<ResourceClaim>(&cluster, |_| false);
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
-    assert_eq!(reserved(&cluster), (2, true), "a pod that the server does not know needs nothing");
+    assert_eq!(reserved(&cluster), (2, true), "a pod that does not exist needs no action");
     end(&mut cluster, &first);
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
     assert_eq!(reserved(&cluster), (1, true));
@@ -96,7 +96,7 @@ fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
     end(&mut cluster, &own);
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
-    assert!(cluster.of(CLAIMS).is_empty());
+    assert!(cluster.of(RESOURCE_CLAIMS).is_empty());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_unknown_pod_state_does_not_deallocate_a_claim() {
     let unseen = value!({"items": [{"metadata": {"namespace": "a", "name": "unseen", "uid": "u"}}]});
     cluster.set_response(&all_pods(&key), Ok(unseen));
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
-    assert_eq!(cluster.log, [""; 0], "it is there, only not in the cache");
+    assert_eq!(cluster.log, [""; 0], "the object exists but is not in the cache");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_claim_is_reserved_for_a_pod_bound_without_the_scheduler() {
     check_properties::<ResourceClaim>(&cluster, |_| false);
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
     let claim = cluster.get(&kinds::RESOURCE_CLAIMS, &key).unwrap();
-    assert_eq!(text(&claim["status"]["reservedFor"][0], &["name"]), "p");
+    assert_eq!(claim["status"]["reservedFor"][0].text_at(&["name"]), "p");
 }
 
 proptest! {
@@ -154,7 +154,7 @@ proptest! {
         run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
         let left = pods.iter().filter(|(_, state)| *state == 2).count();
         let claim = cluster.get(&kinds::RESOURCE_CLAIMS, &shared).unwrap();
-        prop_assert_eq!(list(claim, &["status", "reservedFor"]).len(), left);
+        prop_assert_eq!(claim.list_at(&["status", "reservedFor"]).len(), left);
         prop_assert_eq!(claim.at(&["status", "allocation"]).is_some(), left > 0);
     }
 }

@@ -1,3 +1,4 @@
+use api::resources::PODS;
 use apimachinery::value;
 use controller::testing::{FakeCluster, check_properties, kubelet, run_until_stable};
 
@@ -58,11 +59,11 @@ fn admit(cluster: &mut FakeCluster, name: &str) -> bool {
 
 fn running(cluster: &FakeCluster) -> usize {
     let is_terminal = |pod: &Value| pod.str_at(&["status", "phase"]) == Some("Succeeded");
-    cluster.of("pods").in_namespace("a").filter(|it| !is_terminal(&it.value)).count()
+    cluster.of(PODS).in_namespace("a").filter(|it| !is_terminal(&it.value)).count()
 }
 
 fn plan_with(cluster: &FakeCluster, view: &Cache) -> Plan {
-    controller::decide::<ResourceQuota>(view, &Key::new("a", "q"), cluster.now)
+    controller::decide::<ResourceQuota>(view, &(), &Key::new("a", "q"), cluster.now)
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
     let mut cluster = new_cluster(value!({"hard": {"pods": "9"}}));
     run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
     assert_eq!(used(&cluster), r#"{"pods":"2"}"#);
-    cluster.hold("pods");
+    cluster.hold(PODS);
     assert!(admit(&mut cluster, "new"));
     let view = cluster.cache::<ResourceQuota>();
     let queries = ResourceQuota::queries(&view, &Key::new("a", "q"), cluster.now);
@@ -80,7 +81,7 @@ fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
     drop(view);
     let plan = plan_with(&cluster, &cluster.cache_for::<ResourceQuota>(&Key::new("a", "q"), None));
     assert_eq!(plan, Plan::default(), "the server says what the cache does not");
-    cluster.show("pods");
+    cluster.show(PODS);
     assert_eq!(plan_with(&cluster, &cluster.cache::<ResourceQuota>()), Plan::default());
 }
 
@@ -98,14 +99,14 @@ fn a_lagging_watch_never_admits_more_than_the_quota() {
             match roll(8) {
                 0..3 => drop(admit(&mut cluster, &format!("p{step}"))),
                 3 => {
-                    let pods = cluster.of("pods");
+                    let pods = cluster.of(PODS);
                     let at = usize::try_from(roll(pods.len().max(1) as u64)).unwrap();
                     if let Some(pod) = pods.iter().nth(at) {
                         cluster.delete(&kinds::PODS, &pod.key, None, Some(0));
                     }
                 }
-                4 => cluster.hold("pods"),
-                5 => cluster.show("pods"),
+                4 => cluster.hold(PODS),
+                5 => cluster.show(PODS),
                 choice => {
                     let key = Key::new("a", "q");
                     let view = if choice == 6 {
@@ -121,7 +122,7 @@ fn a_lagging_watch_never_admits_more_than_the_quota() {
             let pods = running(&cluster);
             assert!(pods <= 4, "seed {seed}, step {step}: {pods} pods\n{}", cluster.log.join("\n"));
         }
-        cluster.show("pods");
+        cluster.show(PODS);
         run_until_stable::<ResourceQuota>(&mut cluster, |_| false);
         let pods = running(&cluster);
         assert_eq!(used(&cluster), format!(r#"{{"pods":"{pods}"}}"#), "seed {seed}");
@@ -138,7 +139,7 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
     let mut memory = None;
     let mut reconcile = |cluster: &mut FakeCluster| {
         let view = cluster.cache_for::<ResourceQuota>(&key, memory.as_ref());
-        let plan = controller::decide::<ResourceQuota>(&view, &key, cluster.now);
+        let plan = controller::decide::<ResourceQuota>(&view, &(), &key, cluster.now);
         drop(view);
         plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
         memory.clone_from(&plan.remember);
@@ -161,8 +162,7 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
         cluster.now,
     );
     let quota = cluster.get(&kinds::RESOURCE_QUOTAS, &key).unwrap().clone();
-    let widgets = ServerQuery::all(&apimachinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a")
-        .since(&quota);
+    let widgets = ServerQuery::all(&Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a").since(&quota);
     assert!(queries.iter().eq([&widgets]), "it is new to the quota: {queries:?}");
     cluster.set_response(&widgets, Ok(value!({"items": [{}, {}, {}]})));
     let both = r#"{"count/leases.coordination.k8s.io":"2","count/widgets.example.org":"3"}"#.to_owned();

@@ -1,14 +1,15 @@
 //! Tests of address assignment to Services of type LoadBalancer.
 
-use controller::testing::{FakeCluster, check_properties, run_until_stable};
+use controller::testing::{FakeCluster, check_properties_with, run_until_stable_with};
 
 use super::*;
 
-fn new_cluster(pool: Option<&str>) -> FakeCluster {
+fn pool(text: &str) -> Option<Config> {
+    Some(Config::parse(text).unwrap())
+}
+
+fn new_cluster() -> FakeCluster {
     let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
-    if let Some(pool) = pool {
-        cluster.configure(Config::parse(pool).unwrap());
-    }
     for (name, ip, ready) in [("a", "192.0.2.1", "True"), ("b", "192.0.2.2", "True"), ("c", "192.0.2.3", "Unknown")] {
         cluster.add(
             &kinds::NODES,
@@ -33,9 +34,9 @@ fn service(cluster: &mut FakeCluster, name: &str, age_seconds: i64, more: Value)
     cluster.add(&kinds::SERVICES, object)
 }
 
-fn check(cluster: &mut FakeCluster, expect: &[(&str, &str)]) {
-    check_properties::<ServiceLb>(cluster, |_| false);
-    run_until_stable::<ServiceLb>(cluster, |_| false);
+fn check(config: &Option<Config>, cluster: &mut FakeCluster, expect: &[(&str, &str)]) {
+    check_properties_with::<ServiceLb>(config, cluster, |_| false);
+    run_until_stable_with::<ServiceLb>(config, cluster, |_| false);
     for (name, addresses) in expect {
         let object = cluster.get(&kinds::SERVICES, &Key::new("x", *name)).unwrap();
         let given: Vec<String> = given(object).iter().map(ToString::to_string).collect();
@@ -45,7 +46,7 @@ fn check(cluster: &mut FakeCluster, expect: &[(&str, &str)]) {
 
 #[test]
 fn services_get_the_addresses_of_ready_nodes() {
-    let mut cluster = new_cluster(Some(""));
+    let (config, mut cluster) = (pool(""), new_cluster());
     service(&mut cluster, "old", 9, value!({}));
     service(&mut cluster, "new", 1, value!({}));
     service(&mut cluster, "other-port", 1, value!({"ports": [{"port": 81}]}));
@@ -54,6 +55,7 @@ fn services_get_the_addresses_of_ready_nodes() {
     service(&mut cluster, "six", 1, value!({"ipFamilies": ["IPv6"], "ports": [{"port": 83}]}));
     let both = "192.0.2.1 192.0.2.2";
     check(
+        &config,
         &mut cluster,
         &[("old", both), ("new", ""), ("other-port", both), ("foreign", ""), ("ours", both), ("six", "")],
     );
@@ -63,13 +65,13 @@ fn services_get_the_addresses_of_ready_nodes() {
         let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
         status.insert("conditions", value!([{"type": "Ready", "status": "True"}]));
     });
-    check(&mut cluster, &[("new", "192.0.2.1 192.0.2.2 192.0.2.3")]);
+    check(&config, &mut cluster, &[("new", "192.0.2.1 192.0.2.2 192.0.2.3")]);
 }
 
 #[test]
 fn reserved_node_ports_are_not_assigned() {
-    let mut cluster = new_cluster(None);
-    cluster.configure(Config { pool: Vec::new(), reserved: [22, 6443].into() });
+    let config = Some(Config { pool: Vec::new(), reserved: [22, 6443].into() });
+    let mut cluster = new_cluster();
     cluster.change(&kinds::NODES, &Key::cluster("c"), |node| {
         let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
         status.insert("daemonEndpoints", value!({"kubeletEndpoint": {"Port": 10350}}));
@@ -78,23 +80,24 @@ fn reserved_node_ports_are_not_assigned() {
         let ports = value!([{"port": 8000, "name": "a"}, {"port": (i64::from(port)), "protocol": "UDP", "name": "b"}]);
         service(&mut cluster, &format!("on-{port}"), 1, value!({"ports": ports}));
     }
-    check(&mut cluster, &[("on-22", ""), ("on-80", "192.0.2.1 192.0.2.2"), ("on-6443", ""), ("on-10350", "")]);
+    check(&config, &mut cluster, &[("on-22", ""), ("on-80", "192.0.2.1 192.0.2.2"), ("on-6443", ""), ("on-10350", "")]);
     let config = Config { pool: Vec::new(), reserved: [22].into() };
     let own = value!({"spec": {"type": "LoadBalancer", "ports": [{"port": 22}]}});
     let [Err(message)] = &of_nodes(&[&own], &[], &config.reserved)[..] else { panic!("it is refused") };
-    assert_eq!(message, "port 22 of the nodes is the machines' own");
+    assert_eq!(message, "port 22 is reserved for the nodes");
 }
 
 #[test]
 fn pool_addresses_are_unique_and_stable() {
-    let mut cluster = new_cluster(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
+    let (config, mut cluster) = (pool("198.51.100.1-198.51.100.3, 2001:db8::/126"), new_cluster());
     service(&mut cluster, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));
     service(&mut cluster, "both", 9, value!({"ipFamilies": ["IPv6", "IPv4"]}));
-    check(&mut cluster, &[("asks", "198.51.100.1"), ("both", "198.51.100.2 2001:db8::")]);
+    check(&config, &mut cluster, &[("asks", "198.51.100.1"), ("both", "198.51.100.2 2001:db8::")]);
     service(&mut cluster, "older", 20, value!({}));
     service(&mut cluster, "late", 0, value!({}));
     service(&mut cluster, "taken", 0, value!({"loadBalancerIP": "198.51.100.2"}));
     check(
+        &config,
         &mut cluster,
         &[
             ("asks", "198.51.100.1"),
@@ -107,15 +110,15 @@ fn pool_addresses_are_unique_and_stable() {
     cluster.change(&kinds::SERVICES, &Key::new("x", "older"), |service| {
         service.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("type", "ClusterIP");
     });
-    check(&mut cluster, &[("older", "")]);
-    check(&mut cluster, &[("late", "198.51.100.3")]);
+    check(&config, &mut cluster, &[("older", "")]);
+    check(&config, &mut cluster, &[("late", "198.51.100.3")]);
 }
 
 #[test]
 fn no_address_is_assigned_without_a_configuration() {
-    let mut cluster = new_cluster(None);
+    let (config, mut cluster) = (None, new_cluster());
     service(&mut cluster, "web", 1, value!({}));
-    check(&mut cluster, &[("web", "")]);
+    check(&config, &mut cluster, &[("web", "")]);
 }
 
 #[test]

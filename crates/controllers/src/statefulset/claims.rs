@@ -1,5 +1,6 @@
 //! StatefulSet claims: one per template and ordinal, created before the pod, owned according to the retention policy.
 
+use api::resources::STATEFUL_SETS;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Object, Value, value};
 use controller::{Action, Cache, EventOnResult, Preconditions, Regarding, kinds};
@@ -7,7 +8,7 @@ use controller::{Action, Cache, EventOnResult, Preconditions, Regarding, kinds};
 use super::Slots;
 
 pub(super) fn templates(set: &Value) -> &[Value] {
-    set.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default()
+    set.list_at(&["spec", "volumeClaimTemplates"])
 }
 
 /// Returns the name of the claim for a template and ordinal.
@@ -22,7 +23,7 @@ pub(super) fn is_of(set: &Value, claim: &Value) -> bool {
 
 /// Returns the StatefulSets that the claim may belong to.
 pub(super) fn set_of(cache: &Cache, claim: &Value) -> Vec<Key> {
-    let sets = cache.of("statefulsets.apps");
+    let sets = cache.of(STATEFUL_SETS);
     let near = sets.in_namespace(Meta::of(claim).namespace());
     near.filter(|set| is_of(&set.value, claim)).map(|set| set.key.clone()).collect()
 }

@@ -19,7 +19,7 @@ pub(super) struct Slot<'a> {
 
 /// Returns `spec.ordinals.start`.
 pub(super) fn start(set: &Value) -> i64 {
-    set.at(&["spec", "ordinals", "start"]).and_then(Value::as_int).unwrap_or(0)
+    set.int_at(&["spec", "ordinals", "start"]).unwrap_or(0)
 }
 
 /// Returns the ordinal in the pod's name, if the name has the StatefulSet's form.

@@ -24,7 +24,7 @@ impl<'a> Revisions<'a> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
         let next = all.last().map_or(0, |newest| revision::number(newest)) + 1;
-        let collisions = set.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
+        let collisions = set.int_at(&["status", "collisionCount"]).unwrap_or(0);
         let Some(update) = revision::equal(&all, &data) else {
             return Err(vec![create(set, data, next, collisions, &all)]);
         };
@@ -39,7 +39,7 @@ impl<'a> Revisions<'a> {
 
     /// Returns the revision for a new pod: ordinals below the partition keep the current revision.
     pub(super) fn for_new(&self, set: &Value, ordinal: i64) -> &'a Value {
-        let partition = set.at(&["spec", "updateStrategy", "rollingUpdate", "partition"]).and_then(Value::as_int);
+        let partition = set.int_at(&["spec", "updateStrategy", "rollingUpdate", "partition"]);
         let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
         let keeps_current = rolls && partition.is_some_and(|partition| ordinal < ordinal::start(set) + partition);
         if keeps_current { self.current } else { self.update }
@@ -47,7 +47,7 @@ impl<'a> Revisions<'a> {
 
     /// Deletes unused revisions beyond revisionHistoryLimit.
     pub(super) fn beyond_history(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
-        let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
+        let limit = set.int_at(&["spec", "revisionHistoryLimit"]);
         revision::drop_old(&self.all, limit, |one| {
             let name = Meta::of(one).name();
             std::ptr::eq(one, self.current)

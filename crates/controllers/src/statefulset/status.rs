@@ -56,7 +56,7 @@ pub(super) fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: T
     let status = Value::Object(status);
     let update = (set.get("status") != Some(&status)).then(|| {
         let mut object = set.clone();
-        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        object.as_object_mut().expect("cached objects are JSON objects").insert("status", status);
         Action::UpdateStatus { resource: kinds::STATEFUL_SETS.clone(), object }
     });
     let later = pods.iter().filter(|pod| is_healthy(pod)).filter_map(|pod| available_at(pod));

@@ -1,3 +1,4 @@
+use api::resources::{CONTROLLER_REVISIONS, PODS, STATEFUL_SETS};
 use apimachinery::patch::merge;
 use apimachinery::value;
 use controller::decide;
@@ -32,7 +33,7 @@ fn change(cluster: &mut FakeCluster, change: Value) {
 }
 
 fn plan(cluster: &FakeCluster) -> String {
-    decide::<StatefulSet>(&cluster.cache::<StatefulSet>(), &key("db"), cluster.now).to_string()
+    decide::<StatefulSet>(&cluster.cache::<StatefulSet>(), &(), &key("db"), cluster.now).to_string()
 }
 
 fn status(cluster: &FakeCluster) -> Value {
@@ -42,7 +43,7 @@ fn status(cluster: &FakeCluster) -> Value {
 fn pods(cluster: &FakeCluster) -> Vec<String> {
     let show =
         |pod: &Value| format!("{} {}", Meta::of(pod).name(), pod["spec"]["containers"][0]["image"].as_str().unwrap());
-    cluster.of("pods").iter().map(|entry| show(&entry.value)).collect()
+    cluster.of(PODS).iter().map(|entry| show(&entry.value)).collect()
 }
 
 /// Returns the writes of pods and claims in order.
@@ -118,19 +119,19 @@ fn a_rollback_reuses_the_existing_revision() {
         run_until_stable::<StatefulSet>(&mut cluster, kubelet);
     }
     let numbers: Vec<i64> =
-        cluster.of("controllerrevisions.apps").iter().map(|one| one.value["revision"].as_int().unwrap()).collect();
+        cluster.of(CONTROLLER_REVISIONS).iter().map(|one| one.value["revision"].as_int().unwrap()).collect();
     assert_eq!(numbers.len(), 2);
     assert!(numbers.contains(&2) && numbers.contains(&3), "{numbers:?}");
     change(&mut cluster, value!({"spec": {"revisionHistoryLimit": 0}}));
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
-    assert_eq!(cluster.of("controllerrevisions.apps").len(), 1, "the one that nobody needs goes");
+    assert_eq!(cluster.of(CONTROLLER_REVISIONS).len(), 1, "the unused revision is deleted");
 }
 
 #[test]
 fn parallel_pod_management_does_not_wait() {
     let mut cluster = new_cluster(with(set(3), value!({"spec": {"podManagementPolicy": "Parallel"}})));
     run_until_stable::<StatefulSet>(&mut cluster, |_| false);
-    assert_eq!(cluster.of("pods").len(), 3, "none of them runs yet");
+    assert_eq!(cluster.of(PODS).len(), 3, "none of them runs yet");
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
     cluster.log.clear();
     change(&mut cluster, value!({"spec": {"replicas": 0}}));
@@ -145,7 +146,7 @@ fn max_unavailable_allows_several_pods_to_be_replaced() {
     let image = value!({"spec": {"containers": [{"name": "c", "image": "v2"}]}});
     change(&mut cluster, value!({"spec": {"updateStrategy": rolling, "template": image}}));
     let plan_of = |cluster: &mut FakeCluster| {
-        let plan = decide::<StatefulSet>(&cluster.cache::<StatefulSet>(), &key("db"), cluster.now);
+        let plan = decide::<StatefulSet>(&cluster.cache::<StatefulSet>(), &(), &key("db"), cluster.now);
         plan.actions.iter().for_each(|action| cluster.execute(action).unwrap());
         plan.to_string()
     };
@@ -170,7 +171,7 @@ fn a_terminated_pod_is_replaced_and_an_unready_one_blocks_the_rest() {
     cluster.change(&kinds::PODS, &key("db-0"), |pod| *pod = merge::apply(pod.take(), sick));
     change(&mut cluster, value!({"spec": {"replicas": 3}}));
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
-    assert_eq!(cluster.of("pods").len(), 2);
+    assert_eq!(cluster.of(PODS).len(), 2);
     assert!(plan(&cluster).ends_with("waiting: db-0 is not ready\n"), "{}", plan(&cluster));
 }
 
@@ -228,7 +229,7 @@ proptest! {
         check_properties::<StatefulSet>(&cluster, kubelet);
         let mut final_cluster = cluster;
         run_until_stable::<StatefulSet>(&mut final_cluster, kubelet);
-        let entry = final_cluster.of("statefulsets.apps").iter().next().unwrap().value.clone();
-        prop_assert_eq!(final_cluster.of("pods").len() as i64, replicas(&entry));
+        let entry = final_cluster.of(STATEFUL_SETS).iter().next().unwrap().value.clone();
+        prop_assert_eq!(final_cluster.of(PODS).len() as i64, replicas(&entry));
     }
 }

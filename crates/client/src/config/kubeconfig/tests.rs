@@ -45,7 +45,7 @@ fn parse(text: &str) -> Kubeconfig {
 }
 
 #[test]
-fn a_context_combines_cluster_and_user_with_paths_relative_to_the_file() {
+fn context_combines_cluster_and_user_with_paths_relative_to_the_file() {
     let config = parse(WHOLE).config(None).unwrap();
     assert_eq!(config.server, "https://127.0.0.1:6443");
     assert_eq!(config.namespace, "team");
@@ -67,7 +67,7 @@ fn a_context_combines_cluster_and_user_with_paths_relative_to_the_file() {
 }
 
 #[test]
-fn a_plugin_gets_the_exec_extension_of_its_cluster() {
+fn plugin_gets_the_exec_extension_of_its_cluster() {
     let config = parse(WHOLE).config(Some("plugged")).unwrap();
     let Credential::Exec(exec) = config.credential else { panic!("a plug-in") };
     assert_eq!(exec.command, Path::new("/home/me/.kube/./bin/plugin"));
