@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The permit of an open connection. A connection that outlives its server's task, such as an upgraded one, keeps
 /// counting against the limit by keeping this.
 #[derive(Debug)]
-pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
+pub struct Slot(#[expect(dead_code, reason = "the permit is released on drop")] OwnedSemaphorePermit);
 
 /// Accepts connections until `ending` completes, then waits for the open ones.
 ///

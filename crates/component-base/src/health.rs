@@ -186,7 +186,7 @@ impl Slis {
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let _ = writeln!(
             out,
-            "# HELP process_start_time_seconds When the process started.\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}"
+            "# HELP process_start_time_seconds Start time of the process in seconds since the Unix epoch.\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}"
         );
         out
     }
@@ -304,10 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_log_fails_its_check_until_it_recovers() {
+    fn blocked_log_fails_its_check_until_it_recovers() {
         let probe = LogProbe::default();
         assert_eq!(probe.check_by(|| panic!("it is not time yet")), Ok(()));
-        let long_ago = Instant::now().checked_sub(LOG_BLOCKED_MAX).expect("the machine runs for longer than that");
+        let long_ago = Instant::now().checked_sub(LOG_BLOCKED_MAX).expect("the host has been up for longer");
         probe.0.lock().unwrap().last = long_ago;
         let (flow, blocked) = std::sync::mpsc::channel::<()>();
         let (done, flushed) = std::sync::mpsc::channel();

@@ -1,9 +1,11 @@
-//! Common parts of all components. Servers: accept loop with a connection limit, TLS settings, health checks,
-//! TokenReviews and SubjectAccessReviews. Processes: leader election, Events, tracing spans, reloaded files, rotated
-//! log files and the clock.
+//! Common parts of all components. Servers: accept loop with a connection limit, HTTP connections, TLS settings, health
+//! checks, TokenReviews and SubjectAccessReviews. Processes: leader election, Events, tracing spans, configuration files,
+//! reloaded files, rotated log files and the clock.
 
 mod accept;
 pub mod clock;
+pub mod config_file;
+pub mod connection;
 pub mod election;
 pub mod events;
 mod head;
@@ -16,6 +18,7 @@ pub mod spans;
 mod tls;
 
 pub use accept::{Slot, accept};
+pub use connection::serve_connection;
 pub use head::without_head_body;
 pub use idle::Idle;
 pub use log_file::LogFile;

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_file_is_rotated_and_old_backups_are_removed() {
+    fn full_file_is_rotated_and_old_backups_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/audit.log");
         let rotation = Rotation { megabytes_max: 1, backups_max: 1, ..Rotation::default() };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_appended_to() {
+    fn existing_file_is_appended_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         fs::write(&path, "before\n").unwrap();

@@ -4,10 +4,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use apimachinery::time::{Duration, Time};
-use apimachinery::{Object, Resource, Value, json, value};
+use apimachinery::{Object, Value, json, value};
 use auth::User;
 use auth::cache::Cache;
 use client::{Client, Target, WriteOptions};
+use controller::kinds;
 
 /// Cache TTL of a TokenReview.
 const TOKEN_TTL: Duration = Duration::from_seconds(120);
@@ -17,10 +18,6 @@ const ALLOWED_TTL: Duration = Duration::from_seconds(300);
 const DENIED_TTL: Duration = Duration::from_seconds(30);
 /// Maximum cached results.
 const CACHED_RESULTS_MAX: usize = 1024;
-
-static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
-static ACCESS_REVIEWS: Resource =
-    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
 /// Authenticates and authorizes requests through the API server.
 pub struct Reviews {
@@ -56,7 +53,8 @@ impl Reviews {
         }
         let review =
             value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let response = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
+        let response =
+            self.tokens_by.create(&Target::all(&kinds::TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
         let response = response.inspect_err(|error| tracing::warn!(error = %error, "TokenReview failed")).ok()?;
         let is_valid = response["status"]["authenticated"].as_bool() == Some(true);
         let user = is_valid.then(|| User::from_user_info(&response["status"]["user"]));
@@ -89,7 +87,10 @@ impl Reviews {
             return Ok(known);
         }
         let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-        let response = self.access_by.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
+        let response = self
+            .access_by
+            .create(&Target::all(&kinds::SUBJECT_ACCESS_REVIEWS), &review, &WriteOptions::default())
+            .await?;
         let allowed = response["status"]["allowed"].as_bool() == Some(true);
         self.decisions.put(&key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
         Ok(allowed)
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_cache_evicts_the_oldest_result() {
+    fn full_cache_evicts_the_oldest_result() {
         let cache = ReviewCache::default();
         cache.put("z", 0, TOKEN_TTL);
         for number in 1..CACHED_RESULTS_MAX {

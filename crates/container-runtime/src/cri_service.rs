@@ -248,7 +248,7 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         self.running(&request.container_id)?;
         if request.tty && request.stderr {
-            return Err(Error::Invalid("stderr: a terminal has none of its own".to_owned()).into());
+            return Err(Error::Invalid("stderr: a terminal has no separate standard error".to_owned()).into());
         }
         let url = self.0.tickets.issue("exec", Ticket::Exec(request))?;
         ok(v1::ExecResponse { url })
@@ -258,7 +258,7 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         self.running(&request.container_id)?;
         if request.tty && request.stderr {
-            return Err(Error::Invalid("stderr: a terminal has none of its own".to_owned()).into());
+            return Err(Error::Invalid("stderr: a terminal has no separate standard error".to_owned()).into());
         }
         let url = self.0.tickets.issue("attach", Ticket::Attach(request))?;
         ok(v1::AttachResponse { url })

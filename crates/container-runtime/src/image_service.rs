@@ -11,6 +11,7 @@ use node_api::cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::blocking;
 use crate::cri_service::{chunks, stream};
 use crate::error::Error;
 use crate::state::{Runtime, now};
@@ -68,7 +69,8 @@ impl ImageService for Images {
             return Ok(Response::new(v1::PullImageResponse { image_ref: found.id.to_string() }));
         }
         let credentials = credentials(request.auth.as_ref(), &name)?;
-        let pulled = self.0.images.pull(&name, &credentials, &self.0.config.registries).await.map_err(Error::from)?;
+        let registries = blocking::in_place(|| self.0.config.registries.current());
+        let pulled = self.0.images.pull(&name, &credentials, &registries).await.map_err(Error::from)?;
         Ok(Response::new(v1::PullImageResponse { image_ref: pulled.id.to_string() }))
     }
 
@@ -144,7 +146,7 @@ fn credentials(auth: Option<&v1::AuthConfig>, name: &Name) -> Result<Credentials
         return Ok(Credentials::Token(auth.registry_token.clone()));
     }
     if !auth.identity_token.is_empty() {
-        return Ok(Credentials::Token(auth.identity_token.clone()));
+        return Ok(Credentials::Identity(auth.identity_token.clone()));
     }
     if !auth.username.is_empty() {
         return Ok(Credentials::Basic { user: auth.username.clone(), password: auth.password.clone() });
@@ -183,6 +185,8 @@ mod tests {
         check(v1::AuthConfig { server_address: "https://registry.test/v1/".into(), ..named.clone() }, me());
         check(v1::AuthConfig { server_address: "other.test".into(), ..named }, Credentials::Anonymous);
         check(v1::AuthConfig { registry_token: "t".into(), ..Default::default() }, Credentials::Token("t".into()));
+        let refresh = v1::AuthConfig { identity_token: "t".into(), ..Default::default() };
+        check(refresh, Credentials::Identity("t".into()));
         let bad = v1::AuthConfig { auth: "!".into(), ..Default::default() };
         assert!(credentials(Some(&bad), &name).is_err());
     }

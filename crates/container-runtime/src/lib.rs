@@ -14,6 +14,7 @@
 //! - A mount propagates only as its own container's mount requests, independent of the other mounts of the container.
 //!   *Enforced by* `later_mounts_are_visible_only_with_mount_propagation`.
 
+mod archives;
 mod blocking;
 mod cdi;
 mod containers;
@@ -23,6 +24,7 @@ mod exec;
 mod image_service;
 mod metrics;
 mod persisted;
+pub mod registries;
 mod rootfs;
 mod sandboxes;
 mod serve;

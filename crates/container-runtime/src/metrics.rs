@@ -22,37 +22,37 @@ fn number(value: &Option<v1::UInt64Value>) -> Option<u64> {
 const ROWS: &[Row] = &[
     Row {
         name: "container_cpu_usage_nanoseconds_total",
-        help: "Processor time used.",
+        help: "CPU time used, in nanoseconds.",
         kind: v1::MetricType::Counter,
         of: |stats| number(&stats.cpu.as_ref()?.usage_core_nano_seconds),
     },
     Row {
         name: "container_memory_usage_bytes",
-        help: "Memory used, caches included.",
+        help: "Memory usage including caches, in bytes.",
         kind: v1::MetricType::Gauge,
         of: |stats| number(&stats.memory.as_ref()?.usage_bytes),
     },
     Row {
         name: "container_memory_working_set_bytes",
-        help: "Memory used, without what can go at once.",
+        help: "Memory usage without inactive file pages, in bytes.",
         kind: v1::MetricType::Gauge,
         of: |stats| number(&stats.memory.as_ref()?.working_set_bytes),
     },
     Row {
         name: "container_memory_rss",
-        help: "Anonymous memory used.",
+        help: "Anonymous memory usage, in bytes.",
         kind: v1::MetricType::Gauge,
         of: |stats| number(&stats.memory.as_ref()?.rss_bytes),
     },
     Row {
         name: "container_memory_failures_total",
-        help: "Page faults.",
+        help: "Number of page faults.",
         kind: v1::MetricType::Counter,
         of: |stats| number(&stats.memory.as_ref()?.page_faults),
     },
     Row {
         name: "container_fs_usage_bytes",
-        help: "Disk used by what the container wrote.",
+        help: "Disk usage of the writable layer, in bytes.",
         kind: v1::MetricType::Gauge,
         of: |stats| number(&stats.writable_layer.as_ref()?.used_bytes),
     },

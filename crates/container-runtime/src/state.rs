@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cgroups::Cgroup;
 use container_shim::protocol::{EXIT, Exit, Reply};
 use container_shim::{Client, Events, Program};
-use image_store::{Builtin, Digest, Image, Registries, Store};
+use image_store::{Builtin, Digest, Image, Store};
 use node_api::cri::v1;
 use pod_network::Network;
 use tokio::sync::{broadcast, watch};
 use tracing::Instrument;
 
-use crate::blocking;
 use crate::error::Error;
 use crate::persisted::{self, Phase, Syncing};
+use crate::registries::RegistrySettings;
 use crate::streaming_server::Tickets;
 use crate::ulimit::Ulimit;
+use crate::{archives, blocking};
 
 /// Capacity of the event channel per listener.
 const EVENTS_MAX: usize = 1024;
@@ -35,9 +36,11 @@ pub struct Config {
     pub cgroup_parent: String,
     /// Other OCI runtimes by handler name.
     pub handlers: BTreeMap<String, PathBuf>,
-    pub registries: Registries,
+    pub registries: RegistrySettings,
     /// Images that need no registry.
     pub builtins: Vec<Builtin>,
+    /// Directory of image archives that are imported when the runtime starts.
+    pub archives: PathBuf,
     /// Resource limits of all container processes.
     pub ulimits: Vec<Ulimit>,
     pub network: Arc<dyn Network>,
@@ -85,6 +88,7 @@ impl Runtime {
             create_passage(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
         }
         let images = Store::open(&config.root.join("images"))?;
+        archives::import(&images, &config.archives, &config.root.join("imported-archives.json")).await;
         let empty = config.root.join("empty");
         let protect = || {
             container_shim::private::create_dir(&empty)?;
@@ -396,7 +400,9 @@ impl Container {
         match (exit, self.record().phase) {
             // Created is included: the container may have exited before its start was recorded.
             (Some(exit), Phase::Created | Phase::Running { .. }) => self.exited(&exit),
-            (None, Phase::Running { .. }) => self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's keeper is gone"),
+            (None, Phase::Running { .. }) => {
+                self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's shim has exited")
+            }
             (_, Phase::Created | Phase::Exited { .. }) => false,
         }
     }

@@ -31,7 +31,7 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
-    #[error("the shim broke off")]
+    #[error("the shim closed the connection")]
     ConnectionLost(#[source] io::Error),
     /// The shim's error message.
     #[error("{0}")]
@@ -64,8 +64,8 @@ pub async fn spawn(program: &Program, args: &[&str], dir: &Path) -> Result<Clien
     // The runtime is the shim's parent while it lives and must reap it.
     tokio::spawn(async move { child.wait().await });
     let mut ready = [0; READY.len()];
-    let heard = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut ready)).await;
-    match heard {
+    let started = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut ready)).await;
+    match started {
         Ok(Ok(_)) if ready == *READY => Ok(Client::new(dir)),
         Err(_) => Err(ClientError::Spawn(io::ErrorKind::TimedOut.into())),
         Ok(_) => {

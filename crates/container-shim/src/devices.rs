@@ -60,7 +60,7 @@ const fn char_device(major: u32, minor: Option<u32>) -> Rule {
 /// controller exists. Fails if devices cannot be restricted: then the container must not start.
 pub(crate) fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> io::Result<()> {
     let Some(dir) = cgroup.unified_dir() else {
-        if Cgroup::has_controller("devices") {
+        if Cgroup::has_device_controller() {
             return Ok(());
         }
         return Err(io::Error::other("cannot restrict devices: the cgroup v1 controller \"devices\" is not mounted"));

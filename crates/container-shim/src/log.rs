@@ -97,7 +97,7 @@ impl Lines {
 }
 
 fn record(out: &mut Vec<u8>, now: Timestamp, stream: Stream, tag: char, text: &[u8]) {
-    write!(out, "{now:.9} {} {tag} ", stream.name()).expect("writing to memory does not fail");
+    write!(out, "{now:.9} {} {tag} ", stream.name()).expect("writing to memory cannot fail");
     out.extend_from_slice(text);
     out.push(b'\n');
 }

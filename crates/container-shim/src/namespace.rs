@@ -119,7 +119,7 @@ fn sysctl_path(sandbox: &Sandbox, name: &str) -> Result<PathBuf, String> {
         ["net", _, ..] => ("network", sandbox.network),
         ["fs", "mqueue", _] | ["kernel", "sem"] => ("IPC", sandbox.ipc),
         ["kernel", name] if name.starts_with("shm") || name.starts_with("msg") => ("IPC", sandbox.ipc),
-        _ => return Err(format!("sysctl {name:?} is not namespaced: it would change the whole machine")),
+        _ => return Err(format!("sysctl {name:?} is not namespaced: it would change the host")),
     };
     if !is_own {
         return Err(format!("sysctl {name:?} needs a {namespace} namespace of the pod's own"));

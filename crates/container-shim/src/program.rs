@@ -115,10 +115,7 @@ mod tests {
 
     #[test]
     fn cve_2019_5736_a_protected_program_runs_and_cannot_be_written() {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs root");
-            return;
-        }
+        test_requirements::root();
         let dir = tempfile::tempdir().unwrap();
         let (own, empty) = (dir.path().join("own"), dir.path().join("empty"));
         let program = own.join("program");

@@ -48,7 +48,7 @@ pub enum ShimError {
 pub fn run(dir: &Path) -> Result<(), ShimError> {
     let failed = |what| move |source: io::Error| ShimError::Io { what, source };
     let mut shim = Shim::open(dir).map_err(failed("open the shim's socket"))?;
-    io::stdout().write_all(READY).and_then(|()| io::stdout().flush()).map_err(failed("say that it is ready"))?;
+    io::stdout().write_all(READY).and_then(|()| io::stdout().flush()).map_err(failed("report readiness"))?;
     while !shim.done {
         shim.turn().map_err(failed("wait for events"))?;
     }
@@ -314,7 +314,7 @@ impl Shim {
             (worker, Some((listener, path)))
         } else {
             let [stdin, stdout, stderr] =
-                <[OwnedFd; 3]>::try_from(fds).map_err(|_| io::Error::other("an exec comes with three descriptors"))?;
+                <[OwnedFd; 3]>::try_from(fds).map_err(|_| io::Error::other("an exec needs three descriptors"))?;
             (Worker::exec(&container.start, &process, Io::Streams(Streams { stdin, stdout, stderr }))?, None)
         };
         self.work(Job { worker, connection: n, console, goal: Goal::Exec });
@@ -329,7 +329,7 @@ impl Shim {
     /// Handles the report of a worker: its process started, or failed to start.
     fn report(&mut self, n: u64) {
         let Some(report) = self.workers.get_mut(&n).and_then(|job| job.worker.poll()) else { return };
-        let job = self.workers.remove(&n).expect("the worker was just there");
+        let job = self.workers.remove(&n).expect("the worker was found above");
         let master = job.console.and_then(|(listener, path)| {
             let master = terminal(&listener);
             let _ = fs::remove_file(path);
@@ -379,7 +379,7 @@ impl Shim {
             return self.reply(n, &Reply::Failed { message: format!("container {id} is not running") }, None);
         };
         if container.output.is_finished() {
-            return self.reply(n, &Reply::Failed { message: format!("container {id} has ended") }, None);
+            return self.reply(n, &Reply::Failed { message: format!("container {id} has exited") }, None);
         }
         let stderr = fds.next();
         for fd in [Some(&stdout), stderr.as_ref()].into_iter().flatten() {
@@ -478,7 +478,9 @@ impl Shim {
     }
 
     fn container(&mut self, id: &str) -> io::Result<&mut ContainerState> {
-        self.containers.get_mut(id).ok_or_else(|| io::Error::other(format!("no container {id} is kept here")))
+        self.containers
+            .get_mut(id)
+            .ok_or_else(|| io::Error::other(format!("container {id} does not belong to this shim")))
     }
 
     fn notify_followers(&mut self, event: &Reply) {

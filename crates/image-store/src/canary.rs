@@ -56,7 +56,7 @@ pub fn check(input: &[u8]) {
             break;
         }
     }
-    assert_eq!(picture(dir.path(), &root), before, "a layer has changed what is not its own");
+    assert_eq!(picture(dir.path(), &root), before, "a layer changed files outside of its tree");
 }
 
 /// Creates the canary tree: directories and files with the same names as those of the archives.
@@ -84,7 +84,7 @@ fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut seen = BTreeMap::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
-        let stat = fs::symlink_metadata(&path).expect("what was there is there");
+        let stat = fs::symlink_metadata(&path).expect("listed files still exist");
         // The directory itself changes when entries are created in it.
         if path != dir {
             let content = if stat.is_file() { fs::read(&path).expect("it can be read") } else { Vec::new() };
@@ -124,9 +124,9 @@ fn archive(program: &[u8], canary: &Path) -> Vec<u8> {
             fill(&mut gnu.linkname, &text);
         }
         header.set_cksum();
-        builder.append(&header, content).expect("memory takes everything");
+        builder.append(&header, content).expect("writing to memory cannot fail");
     }
-    builder.into_inner().expect("memory takes everything")
+    builder.into_inner().expect("writing to memory cannot fail")
 }
 
 fn path(bytes: &mut impl Iterator<Item = u8>, canary: &Path) -> Vec<u8> {

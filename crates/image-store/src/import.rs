@@ -309,7 +309,7 @@ fn list(root: &Path, dir: &Path, names: &mut BTreeMap<String, PathBuf>) -> io::R
         let path = entry?.path();
         // Paths of a layout have at most three parts (`blobs/sha256/<hash>`). Deeper directories are ignored, so that
         // symlinks cannot cause a loop.
-        let name = clean(path.strip_prefix(root).expect("what is listed is under the root"));
+        let name = clean(path.strip_prefix(root).expect("listed files are below the root"));
         if path.is_dir() {
             if name.split('/').count() < 3 {
                 list(root, &path, names)?;

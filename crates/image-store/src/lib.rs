@@ -18,6 +18,8 @@
 //!   `layer_size_is_limited_by_ratio_maximum_and_disk`.
 //! - A built-in image runs without a registry and consists of hard links where the file system allows them. *Enforced
 //!   by* `built_in_images_run_without_a_registry`, `built_in_image_links_its_files_and_is_rebuilt_after_changes`.
+//! - Credentials, client certificates and further headers are sent only to the host that they belong to. *Enforced by*
+//!   `credentials_go_to_the_host_that_they_belong_to`, `redirect_target_and_mirror_get_no_credentials`.
 //! - A built image keeps modes, owners, hard links and capabilities. *Enforced by*
 //!   `built_image_keeps_modes_owners_links_and_capabilities`.
 
@@ -36,6 +38,8 @@ mod layers;
 mod manifest;
 mod name;
 mod pull;
+mod registries;
+mod registry;
 mod store;
 mod tar_header;
 mod unpack;
@@ -50,6 +54,10 @@ pub use index::{Image, IndexError};
 pub use layers::LayerError;
 pub use manifest::{Config, Descriptor, ImageConfig, Manifest, ManifestError, Platform};
 pub use name::{Name, NameError};
-pub use pull::{Credentials, Host, PullError, PullProgress, Registries, Tell};
+pub use pull::{PullError, PullProgress, Tell};
+pub use registries::{
+    ANY, Credentials, EndpointError, Host, HostSettings, Mirrors, PemError, Registries, Rewrite, Tls,
+};
+pub use registry::RegistryError;
 pub use store::{Store, StoreError, Usage};
 pub use unpack::UnpackError;

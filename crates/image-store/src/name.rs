@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use oci_client::Reference;
+use oci_spec::distribution::{ParseError, Reference};
 
 use crate::digest::Digest;
 
@@ -16,7 +16,7 @@ pub struct Name(Reference);
 pub struct NameError {
     text: String,
     #[source]
-    source: oci_client::ParseError,
+    source: ParseError,
 }
 
 impl Name {
@@ -53,8 +53,13 @@ impl Name {
         format!("{}@{digest}", self.repository())
     }
 
-    pub(crate) fn reference(&self) -> &Reference {
-        &self.0
+    /// Returns the repository without the registry.
+    pub(crate) fn path(&self) -> &str {
+        self.0.repository()
+    }
+
+    pub(crate) fn tag(&self) -> &str {
+        self.0.tag().unwrap_or("latest")
     }
 }
 

@@ -1,21 +1,17 @@
 //! Image pulls from registries.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use oci_client::client::{BlobResponse, Client, ClientConfig, ClientProtocol};
-use oci_client::errors::OciDistributionError;
-use oci_client::manifest::OciDescriptor;
-use oci_client::secrets::RegistryAuth;
 
 use crate::blobs::{BlobError, Ingest};
 use crate::digest::Digest;
 use crate::index::Image;
 use crate::manifest::{self, Descriptor, Document, ManifestError, Platform};
 use crate::name::Name;
+use crate::registries::{Attempt, Credentials, Registries};
+use crate::registry::{self, RegistryError, Session};
 use crate::store::{Names, Store, StoreError};
 
 /// Maximum number of concurrent layer downloads.
@@ -28,13 +24,12 @@ const INDEX_DEPTH_MAX: u8 = 2;
 /// An image could not be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// The registry and all of its mirrors failed; the error is that of the last host.
-    #[error("cannot pull {name} from {host}: {}", root_cause(source))]
+    #[error("cannot pull {name} from {host}: {source}")]
     Registry {
         name: String,
         host: String,
         #[source]
-        source: OciDistributionError,
+        source: RegistryError,
     },
     /// A download failed after the maximum number of attempts.
     #[error("the transfer of {digest} from {host} broke {attempts} times")]
@@ -48,34 +43,42 @@ pub enum PullError {
     /// The content does not match its digest or cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The mirrors and the registry, which is the last one, all failed.
+    #[error("cannot pull {name}: {}", failures.iter().map(PullError::of_host).collect::<Vec<_>>().join("; "))]
+    Hosts { name: String, failures: Vec<PullError> },
 }
 
 impl PullError {
     /// Whether the registry reported that the image does not exist.
     pub fn is_not_found(&self) -> bool {
-        use oci_client::errors::OciErrorCode::{ManifestUnknown, NameUnknown, NotFound};
         match self {
-            PullError::Registry { source: OciDistributionError::ImageManifestNotFoundError(_), .. } => true,
-            PullError::Registry { source: OciDistributionError::ServerError { code, .. }, .. } => *code == 404,
-            PullError::Registry { source: OciDistributionError::RegistryError { envelope, .. }, .. } => {
-                envelope.errors.iter().any(|error| matches!(error.code, ManifestUnknown | NameUnknown | NotFound))
-            }
-            _ => false,
+            PullError::Registry { source, .. } => source.is_not_found(),
+            PullError::Hosts { failures, .. } => failures.last().is_some_and(PullError::is_not_found),
+            PullError::Interrupted { .. } | PullError::Store(_) => false,
         }
     }
 
     /// Whether the registry rejected the credentials.
     pub fn is_unauthorized(&self) -> bool {
-        use oci_client::errors::OciErrorCode::{Denied, Unauthorized};
         match self {
-            PullError::Registry { source, .. } => match source {
-                OciDistributionError::AuthenticationFailure(_) | OciDistributionError::UnauthorizedError { .. } => true,
-                OciDistributionError::RegistryError { envelope, .. } => {
-                    envelope.errors.iter().any(|error| matches!(error.code, Denied | Unauthorized))
+            PullError::Registry { source, .. } => source.is_unauthorized(),
+            PullError::Hosts { failures, .. } => failures.last().is_some_and(PullError::is_unauthorized),
+            PullError::Interrupted { .. } | PullError::Store(_) => false,
+        }
+    }
+
+    /// Formats the failure of one of several hosts.
+    fn of_host(&self) -> String {
+        match self {
+            PullError::Registry { host, source, .. } => format!("{host}: {source}"),
+            other => {
+                let (mut text, mut cause) = (other.to_string(), other.source());
+                while let Some(next) = cause {
+                    text = format!("{text}: {next}");
+                    cause = next.source();
                 }
-                _ => false,
-            },
-            _ => false,
+                text
+            }
         }
     }
 }
@@ -89,72 +92,6 @@ impl From<BlobError> for PullError {
 impl From<ManifestError> for PullError {
     fn from(error: ManifestError) -> PullError {
         StoreError::from(error).into()
-    }
-}
-
-/// Registry credentials.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Credentials {
-    #[default]
-    Anonymous,
-    Basic {
-        user: String,
-        /// Password or access token.
-        password: String,
-    },
-    /// A bearer token.
-    Token(String),
-}
-
-/// A registry host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
-    /// Host name or address, with a port if it is not the default.
-    pub address: String,
-    /// Whether to use HTTP instead of HTTPS.
-    pub plain_http: bool,
-}
-
-impl Host {
-    /// Returns a host that uses HTTPS, or HTTP on a loopback address.
-    pub fn of(address: &str) -> Host {
-        Host { address: address.to_owned(), plain_http: is_loopback(address) }
-    }
-}
-
-/// Mirrors and timeouts of registries.
-#[derive(Clone, Debug)]
-pub struct Registries {
-    /// Mirrors by registry, tried in order before the registry itself; `*` applies to registries without an entry.
-    pub mirrors: BTreeMap<String, Vec<Host>>,
-    /// Timeout for a registry that sends no data.
-    pub stall: Duration,
-    /// Connection timeout.
-    pub connect: Duration,
-}
-
-impl Default for Registries {
-    fn default() -> Registries {
-        Registries { mirrors: BTreeMap::new(), stall: Duration::from_secs(60), connect: Duration::from_secs(15) }
-    }
-}
-
-impl Registries {
-    fn hosts(&self, registry: &str) -> Vec<Host> {
-        let mirrors = self.mirrors.get(registry).or_else(|| self.mirrors.get("*"));
-        mirrors.into_iter().flatten().cloned().chain([Host::of(registry)]).collect()
-    }
-
-    /// Returns a separate client per pull: a client caches credentials by host, which must not be shared between pulls.
-    fn client(&self, host: &Host) -> Client {
-        let protocol = if host.plain_http { ClientProtocol::Http } else { ClientProtocol::Https };
-        Client::new(ClientConfig {
-            protocol,
-            read_timeout: Some(self.stall),
-            connect_timeout: Some(self.connect),
-            user_agent: concat!("knarr/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        })
     }
 }
 
@@ -191,23 +128,33 @@ impl Store {
         on_progress: Tell,
     ) -> Result<Arc<Image>, PullError> {
         let _arriving = self.arriving().await?;
-        let mut last = None;
-        for host in registries.hosts(name.registry()) {
-            let mut source = Source::new(name, &host, credentials, registries);
-            source.on_progress = Arc::clone(&on_progress);
-            match self.pull_from(&source, name).await {
+        let attempts = registries.attempts(name.registry(), credentials);
+        let mut failures = Vec::new();
+        for attempt in attempts.iter().filter(|attempt| attempt.host.pulls) {
+            let pulled = async {
+                let source = Source::open(name, attempt.clone(), registries, Arc::clone(&on_progress))?;
+                let known = match name.digest() {
+                    None if !attempt.host.resolves => Some(resolve(name, &attempts, registries).await?),
+                    known => known,
+                };
+                self.pull_from(&source, name, known).await
+            };
+            match pulled.await {
                 Ok(image) => return Ok(image),
                 Err(error) => {
-                    tracing::debug!(%name, host = host.address, %error, "failed to pull from this host");
-                    last = Some(error);
+                    tracing::debug!(%name, host = attempt.host.address, %error, "failed to pull from this host");
+                    failures.push(error);
                 }
             }
         }
-        Err(last.expect("a registry is its own last host"))
+        match failures.len() {
+            1 => Err(failures.remove(0)),
+            _ => Err(PullError::Hosts { name: name.to_string(), failures }),
+        }
     }
 
-    async fn pull_from(&self, source: &Source, name: &Name) -> Result<Arc<Image>, PullError> {
-        let (mut digest, mut bytes) = source.manifest(name.digest()).await?;
+    async fn pull_from(&self, source: &Source, name: &Name, known: Option<Digest>) -> Result<Arc<Image>, PullError> {
+        let (mut digest, mut bytes) = source.manifest(known).await?;
         let mut names = Names::default();
         names.tags.extend(name.tagged());
         names.digests.insert(name.by_digest(&digest));
@@ -252,7 +199,7 @@ impl Store {
                 Ok(()) => return Ok(ingest.finish()?),
                 Err(TransferError::Fatal(error)) => return Err(error),
                 Err(TransferError::Retryable(error)) if attempts == ATTEMPTS_MAX => {
-                    let (digest, host) = (content.digest.clone(), source.host.clone());
+                    let (digest, host) = (content.digest.clone(), source.session.address().to_owned());
                     return Err(PullError::Interrupted { digest, host, attempts, source: error });
                 }
                 Err(TransferError::Retryable(error)) => {
@@ -269,35 +216,35 @@ enum TransferError {
     Retryable(Box<dyn Error + Send + Sync>),
 }
 
+/// Resolves a tag at the first host that may do so and has it.
+async fn resolve(name: &Name, attempts: &[Attempt], registries: &Registries) -> Result<Digest, PullError> {
+    let unresolvable = RegistryError::Unresolvable;
+    let mut failure =
+        PullError::Registry { name: name.to_string(), host: name.registry().to_owned(), source: unresolvable };
+    for attempt in attempts.iter().filter(|attempt| attempt.host.resolves) {
+        let source = Source::open(name, attempt.clone(), registries, Arc::new(|_: PullProgress| {}))?;
+        match source.manifest(None).await {
+            Ok((digest, _)) => return Ok(digest),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
 /// One host and the image requested from it.
 struct Source {
     name: String,
-    host: String,
-    reference: oci_client::Reference,
-    auth: RegistryAuth,
-    client: Client,
+    tag: String,
+    session: Session,
     on_progress: Tell,
 }
 
 impl Source {
-    fn new(name: &Name, host: &Host, credentials: &Credentials, registries: &Registries) -> Source {
-        let mut reference = name.reference().clone();
-        if host.address != name.registry() {
-            reference.set_mirror_registry(host.address.clone());
-        }
-        let auth = match credentials {
-            Credentials::Anonymous => RegistryAuth::Anonymous,
-            Credentials::Basic { user, password } => RegistryAuth::Basic(user.clone(), password.clone()),
-            Credentials::Token(token) => RegistryAuth::Bearer(token.clone()),
-        };
-        Source {
-            name: name.to_string(),
-            host: host.address.clone(),
-            reference,
-            auth,
-            client: registries.client(host),
-            on_progress: Arc::new(|_: PullProgress| {}),
-        }
+    fn open(name: &Name, attempt: Attempt, registries: &Registries, on_progress: Tell) -> Result<Source, PullError> {
+        let host = attempt.host.address.clone();
+        let session = Session::open(attempt, name.registry(), name.path(), registries);
+        let session = session.map_err(|source| PullError::Registry { name: name.to_string(), host, source })?;
+        Ok(Source { name: name.to_string(), tag: name.tag().to_owned(), session, on_progress })
     }
 
     fn report_progress(&self, content: &Descriptor, arrived: u64) {
@@ -306,15 +253,12 @@ impl Source {
 
     async fn manifest(&self, digest: Option<Digest>) -> Result<(Digest, Vec<u8>), PullError> {
         let kinds = [manifest::MANIFEST, manifest::INDEX, manifest::DOCKER_MANIFEST, manifest::DOCKER_LIST];
-        let reference = match &digest {
-            Some(digest) => self.reference.clone_with_digest(digest.to_string()),
-            None => self.reference.clone(),
-        };
-        let registry_error = |source| self.registry_error(source);
-        let (bytes, claimed) =
-            self.client.pull_manifest_raw(&reference, &self.auth, &kinds).await.map_err(registry_error)?;
-        let digest = digest.or_else(|| Digest::parse(&claimed).ok()).unwrap_or_else(|| Digest::of(&bytes));
-        Ok((digest, bytes.to_vec()))
+        let reference = digest.as_ref().map_or(self.tag.as_str(), Digest::as_str);
+        let answer = self.session.manifest(reference, &kinds).await;
+        let (bytes, claimed) = answer.map_err(|source| self.registry_error(source))?;
+        let claimed = claimed.and_then(|claimed| Digest::parse(&claimed).ok());
+        let digest = digest.or(claimed).unwrap_or_else(|| Digest::of(&bytes));
+        Ok((digest, bytes))
     }
 
     async fn transfer(&self, content: &Descriptor, ingest: &mut Ingest) -> Result<(), TransferError> {
@@ -322,85 +266,28 @@ impl Source {
         if ingest.arrived() == content.size && content.size > 0 {
             return Ok(());
         }
-        let descriptor = OciDescriptor { digest: content.digest.to_string(), ..OciDescriptor::default() };
-        self.client.store_auth_if_needed(self.reference.resolve_registry(), &self.auth).await;
-        let mut bytes = match ingest.arrived() {
-            0 => self.client.pull_blob_stream(&self.reference, &descriptor).await.map_err(|e| self.failed(e))?,
-            offset => match self.resumed(&descriptor, offset).await? {
-                BlobResponse::Partial(rest) => rest,
-                BlobResponse::Full(whole) => {
-                    ingest.restart().map_err(transfer_error)?;
-                    whole
-                }
-            },
-        };
+        let answer = self.session.blob(content.digest.as_str(), ingest.arrived()).await;
+        let (mut response, is_partial) = answer.map_err(|error| self.failed(error))?;
+        if ingest.arrived() > 0 && !is_partial {
+            ingest.restart().map_err(transfer_error)?;
+        }
         self.report_progress(content, ingest.arrived());
-        while let Some(piece) = bytes.next().await {
-            let piece = piece.map_err(|error| TransferError::Retryable(Box::new(error)))?;
-            ingest.write(&piece).map_err(|error| TransferError::Fatal(error.into()))?;
+        while let Some(piece) = response.chunk().await.map_err(|error| self.failed(registry::connection(error)))? {
+            ingest.write(&piece).map_err(transfer_error)?;
             self.report_progress(content, ingest.arrived());
         }
         Ok(())
     }
 
-    async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, TransferError> {
-        let response = self.client.pull_blob_stream_partial(&self.reference, descriptor, offset, None).await;
-        response.map_err(|error| self.failed(error))
-    }
-
     /// Classifies an error: a rejection by the registry is final, a failed connection is retried.
-    fn failed(&self, error: OciDistributionError) -> TransferError {
+    fn failed(&self, error: RegistryError) -> TransferError {
         match error {
-            OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-                TransferError::Retryable(Box::new(error))
-            }
+            RegistryError::Connection(_) => TransferError::Retryable(Box::new(error)),
             other => TransferError::Fatal(self.registry_error(other)),
         }
     }
 
-    fn registry_error(&self, source: OciDistributionError) -> PullError {
-        PullError::Registry { name: self.name.clone(), host: self.host.clone(), source }
-    }
-}
-
-fn is_loopback(address: &str) -> bool {
-    let host = match address.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(rest),
-        None => address.split(':').next().unwrap_or(address),
-    };
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Returns the innermost error, which contains the registry's own message.
-fn root_cause(error: &OciDistributionError) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_hosts_use_plain_http() {
-        let check = |address: &str, plain: bool| assert_eq!(Host::of(address).plain_http, plain, "{address}");
-        check("localhost:5000", true);
-        check("127.0.0.1:5000", true);
-        check("[::1]:5000", true);
-        check("registry.k8s.io", false);
-        check("10.0.0.1:5000", false);
-        check("localhost.example.com", false);
-    }
-
-    #[test]
-    fn mirrors_are_tried_before_the_registry() {
-        let mut registries = Registries::default();
-        registries.mirrors.insert("docker.io".into(), vec![Host::of("127.0.0.1:1")]);
-        let hosts = |registry| registries.hosts(registry).into_iter().map(|host| host.address).collect::<Vec<_>>();
-        assert_eq!(hosts("docker.io"), ["127.0.0.1:1", "docker.io"]);
-        assert_eq!(hosts("quay.io"), ["quay.io"]);
+    fn registry_error(&self, source: RegistryError) -> PullError {
+        PullError::Registry { name: self.name.clone(), host: self.session.address().to_owned(), source }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of image import, export and build.
 
-#![expect(clippy::unwrap_used, reason = "what a test prepares must work")]
+#![expect(clippy::unwrap_used, reason = "test setup may panic")]
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -222,7 +222,7 @@ async fn built_image_keeps_modes_owners_links_and_capabilities() {
 
     let again = Store::open(&dir.path().join("again")).unwrap();
     filetime(&root.join("bin/su"));
-    assert_eq!(again.build(&name, &recipe).await.unwrap().id, image.id, "times do not matter");
+    assert_eq!(again.build(&name, &recipe).await.unwrap().id, image.id, "timestamps do not affect the digest");
     fs::write(root.join("bin/.wh.x"), "").unwrap();
     let error = again.build(&name, &recipe).await.unwrap_err();
     assert!(error.to_string().contains(".wh.x"), "{error}");

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares must work")]
 
 mod registry {
+    mod hosts;
     pub(crate) mod server;
 }
 
@@ -28,7 +29,8 @@ async fn source_image(dir: &Path) -> (Store, std::sync::Arc<Image>) {
 async fn pull(server: &Server, into: &Path, credentials: Credentials) -> Result<(Store, String), PullError> {
     let store = Store::open(into).unwrap();
     let name = Name::parse(&format!("{}/test/tool:1", server.address)).unwrap();
-    let registries = Registries { stall: Duration::from_millis(400), ..Registries::default() };
+    let mut registries = Registries::default();
+    registries.stall = Duration::from_millis(400);
     let image = store.pull(&name, &credentials, &registries).await?;
     assert_eq!(store.find(&name.to_string()).unwrap().id, image.id);
     Ok((store, image.id.to_string()))
@@ -141,7 +143,7 @@ async fn mirror_replaces_an_unreachable_registry() {
     let server = Server::start(&dir.path().join("source"), built.manifest.to_string(), Manners::default()).await;
     let store = Store::open(&dir.path().join("store")).unwrap();
     let mut registries = Registries::default();
-    registries.mirrors.insert("registry.invalid".into(), vec![Host::of("127.0.0.1:1"), Host::of(&server.address)]);
+    registries.mirrors_mut("registry.invalid").hosts = vec![Host::of("127.0.0.1:1"), Host::of(&server.address)];
     let name = Name::parse("registry.invalid/test/tool:1").unwrap();
     store.pull(&name, &Credentials::Anonymous, &registries).await.unwrap();
     assert!(store.find("registry.invalid/test/tool:1").is_some());

@@ -290,7 +290,7 @@ mod tests {
         }
         assert!(shares.len() == 3 && shares.values().all(|share| *share > 15), "{shares:?}");
         assert_eq!(holder(&all[0], &[]), None);
-        assert_eq!(holder(&all[0], &[&far]), Some("far"), "somebody is better than nobody");
+        assert_eq!(holder(&all[0], &[&far]), Some("far"), "a node outside of the network is better than none");
         let only = AnnouncedAddress { only: Some(BTreeSet::from(["b".to_owned()])), ..all[0].clone() };
         assert_eq!((holder(&only, &four), holder(&only, &three)), (Some("b"), None));
     }
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(alive(&members, 11), "a");
         assert_eq!(members.next_end(at(11)), Some(at(16)));
         members.see([lease("b", "2")], at(12));
-        assert_eq!(alive(&members, 12), "b", "one left, the other came back");
+        assert_eq!(alive(&members, 12), "b", "one node expired, another returned");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Config {
     /// Decodes and validates a configuration file.
     pub fn read(object: &Value) -> Result<Self, ConfigError> {
         for (field, expect) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            let given = object.str_at(&[field]).unwrap_or_default();
+            let given = object.text_at(&[field]);
             if given != expect {
                 return Err(error(field, format!("{given:?} is not supported; must be {expect:?}")));
             }
@@ -109,7 +109,7 @@ impl Config {
         config.node_name = text(&["hostnameOverride"]).unwrap_or_default().to_owned();
         config.set_cluster_cidrs(text(&["clusterCIDR"]).unwrap_or_default(), "clusterCIDR")?;
         config.kubeconfig = text(&["clientConnection", "kubeconfig"]).map(str::to_owned);
-        let addresses = object.get("nodePortAddresses").and_then(Value::as_array).unwrap_or_default();
+        let addresses = object.list_at(&["nodePortAddresses"]);
         let addresses: Vec<&str> = addresses.iter().filter_map(Value::as_str).collect();
         config.set_node_port_addresses(&addresses, "nodePortAddresses")?;
         if let Some(bind) = text(&["healthzBindAddress"]) {
@@ -126,7 +126,7 @@ impl Config {
         if let Some(all) = object.at(&[mode, "masqueradeAll"]).and_then(Value::as_bool) {
             config.masquerade_all = all;
         }
-        if let Some(bit) = object.at(&[mode, "masqueradeBit"]).and_then(Value::as_int) {
+        if let Some(bit) = object.int_at(&[mode, "masqueradeBit"]) {
             config.set_masquerade_bit(bit, &format!("{mode}.masqueradeBit"))?;
         }
         if let Some(localhost) = object.at(&["iptables", "localhostNodePorts"]).and_then(Value::as_bool) {

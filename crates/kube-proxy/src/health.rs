@@ -140,8 +140,8 @@ struct Reply {
 }
 
 async fn serve_by(listener: TcpListener, respond: Arc<impl Fn(&str) -> Reply + Send + Sync + 'static>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;

@@ -111,7 +111,7 @@ fn listen(used: &Arc<TrackedLinks>) {
 
 /// Extracts addresses and pod CIDRs of a node.
 fn peer(node: &Value) -> Peer {
-    let texts = |path: &[&str]| node.at(path).and_then(Value::as_array).unwrap_or_default();
+    let texts = |path: &[&str]| node.list_at(path);
     let internal = texts(&["status", "addresses"]).iter().filter(|it| it.str_at(&["type"]) == Some("InternalIP"));
     let addresses: Vec<IpAddr> = internal.filter_map(|it| it.str_at(&["address"])?.parse().ok()).collect();
     let blocks = texts(&["spec", "podCIDRs"]).iter().filter_map(Value::as_str);

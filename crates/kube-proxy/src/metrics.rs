@@ -141,7 +141,7 @@ impl Metrics {
             head(&mut out, name, help, "gauge");
             let _ = writeln!(out, "{name} {}", value.load(Ordering::Relaxed) as f64 / 1e3);
         }
-        head(&mut out, "kubeproxy_frontends", "Addresses and ports that lead to services", "gauge");
+        head(&mut out, "kubeproxy_frontends", "Number of address and port pairs with rules for a Service", "gauge");
         let _ = writeln!(out, "kubeproxy_frontends {}", self.frontends.load(Ordering::Relaxed));
         out
     }

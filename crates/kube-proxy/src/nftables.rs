@@ -59,9 +59,9 @@ const PRIORITY_TRANSLATED: i32 = PRIORITY_DNAT + 10;
 const PRIORITY_FILTER: i32 = -110;
 const PRIORITY_SNAT: i32 = 100;
 
-/// Maximum number of chains that stay for later use. A service that is scaled uses them again, without a new chain in
-/// its transaction, which a packet that is under way may find empty. Users choose the numbers of endpoints and the
-/// affinity timeouts, and each combination is a chain.
+/// Maximum number of unused chains that are kept. A service that is scaled reuses them, so its transaction creates no new
+/// chain, which packets in flight could find empty. Users choose the numbers of endpoints and the affinity timeouts, and
+/// each combination needs a chain.
 const UNUSED_MAX: usize = 64;
 
 /// Writes rules and tracks the written state.

@@ -270,15 +270,16 @@ pub fn delete_stale_flows(changes: &Changes, settings: &Settings) {
     if moved.is_empty() {
         return;
     }
-    let forgotten = conntrack::delete_flows(netlink::Protocol::Udp, |flow| {
+    let deleted = conntrack::delete_flows(netlink::Protocol::Udp, |flow| {
         let (ip, port) = flow.to;
         let own = settings.every_address || settings.node_addresses.contains(&ip);
-        let nobody: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let of_node = || moved.get(&(nobody, port)).filter(|_| own);
+        let unspecified: IpAddr =
+            if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let of_node = || moved.get(&(unspecified, port)).filter(|_| own);
         let places = moved.get(&flow.to).or_else(of_node);
         places.is_some_and(|places| !places.contains(&flow.reply_source))
     });
-    if let Err(error) = forgotten {
+    if let Err(error) = deleted {
         tracing::warn!(error = chain(&error), "failed to delete stale conntrack entries");
     }
 }

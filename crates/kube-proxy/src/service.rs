@@ -88,10 +88,10 @@ impl Service {
             return None;
         }
         let affinity = (spec.str_at(&["sessionAffinity"]) == Some("ClientIP")).then(|| {
-            let seconds = spec.at(&["sessionAffinityConfig", "clientIP", "timeoutSeconds"]).and_then(Value::as_int);
+            let seconds = spec.int_at(&["sessionAffinityConfig", "clientIP", "timeoutSeconds"]);
             seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(AFFINITY_SECONDS)
         });
-        let ranges = spec.get("loadBalancerSourceRanges").and_then(Value::as_array).unwrap_or_default();
+        let ranges = spec.list_at(&["loadBalancerSourceRanges"]);
         let external_local = spec.str_at(&["externalTrafficPolicy"]) == Some("Local");
         Some(Self {
             cluster_ips,
@@ -114,8 +114,8 @@ impl Service {
 impl ServicePort {
     fn read(value: &Value) -> Option<Self> {
         Some(Self {
-            name: value.str_at(&["name"]).unwrap_or_default().to_owned(),
-            protocol: Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?,
+            name: value.text_at(&["name"]).to_owned(),
+            protocol: Protocol::parse(value.text_at(&["protocol"]))?,
             port: port(value.get("port"))?,
             node_port: port(value.get("nodePort")),
         })
@@ -131,8 +131,8 @@ impl Slice {
             return None;
         }
         let one = |value: &Value| {
-            let protocol = Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?;
-            Some((value.str_at(&["name"]).unwrap_or_default().to_owned(), protocol, port(value.get("port"))?))
+            let protocol = Protocol::parse(value.text_at(&["protocol"]))?;
+            Some((value.text_at(&["name"]).to_owned(), protocol, port(value.get("port"))?))
         };
         Some(Self {
             service: slice.service()?,
@@ -153,7 +153,7 @@ impl Endpoint {
             ready: endpoint.is_ready(),
             serving: endpoint.is_serving(),
             terminating: endpoint.is_terminating(),
-            node: endpoint.0.str_at(&["nodeName"]).unwrap_or_default().to_owned(),
+            node: endpoint.0.text_at(&["nodeName"]).to_owned(),
             for_zones: hints("forZones"),
             for_nodes: hints("forNodes"),
         })

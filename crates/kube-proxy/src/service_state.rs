@@ -280,8 +280,8 @@ impl Rules {
             frontends.insert(frontend(ip, port.port), backend);
         }
         if let Some(number) = port.node_port {
-            let nobody: IpAddr = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            frontends.insert(frontend(nobody, number), self.external(shape, FrontendKind::NodePort));
+            let unspecified: IpAddr = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            frontends.insert(frontend(unspecified, number), self.external(shape, FrontendKind::NodePort));
         }
         // The cluster IP takes precedence over an equal external address.
         for ip in of_family(&service.cluster_ips) {

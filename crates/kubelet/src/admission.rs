@@ -334,7 +334,7 @@ mod tests {
         let check = |spec: Value, status: Value, expect: bool| {
             let pod = value!({"spec": (spec.clone()), "status": (status.clone())});
             assert_eq!(node(Pod(&pod), Some(&here)).is_ok(), expect, "{spec:?} {status:?}");
-            assert!(node(Pod(&pod), None).is_ok(), "nothing is known of the node");
+            assert!(node(Pod(&pod), None).is_ok(), "the node is unknown");
         };
         check(value!({}), value!({}), true);
         check(value!({"nodeSelector": {"disk": "fast"}}), value!({}), true);

@@ -32,7 +32,7 @@ async fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the filesystem does not answer");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the filesystem does not respond");
     let work = async {
         let permit = WAITING.acquire().await.expect("the semaphore is never closed");
         run(move || {

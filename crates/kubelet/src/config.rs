@@ -12,6 +12,7 @@ use apimachinery::{Object, Value, yaml};
 use component_base::TlsSettings;
 use http::{HeaderName, HeaderValue, Uri};
 
+use crate::images::providers::config::ProviderConfig;
 use crate::images::{AllowlistEntry, Verification};
 use crate::memory::allocator::Amount;
 use crate::topology::{Policy, Scope, Topology};
@@ -96,6 +97,9 @@ pub struct Config {
     pub single_process_oom_kill: bool,
     /// Whether the cgroup driver is systemd.
     pub systemd_groups: bool,
+    /// Whether the kubelet runs pods without the limits that need missing cgroup controllers; if false, it does not
+    /// start.
+    pub allow_missing_controllers: bool,
     /// The kubelet's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// The images for which pull credentials are verified when they are already present.
@@ -157,6 +161,8 @@ pub struct Config {
     pub shutdown_grace_critical: Duration,
     /// Shutdown grace periods as (lowest priority, seconds). Replaces the two fields above.
     pub shutdown_grace_by_priority: Vec<(i64, u64)>,
+    /// Plugins that return registry credentials.
+    pub credential_providers: Vec<ProviderConfig>,
     /// The KubeletConfiguration as given: `/configz` also returns fields without effect.
     pub given: Value,
 }
@@ -288,6 +294,7 @@ impl Config {
             enforce_allocatable: true,
             single_process_oom_kill: false,
             systemd_groups: false,
+            allow_missing_controllers: false,
             oom_score_adj: -999,
             image_verification: Verification::default(),
             parallel_pulls: 1,
@@ -319,6 +326,7 @@ impl Config {
             shutdown_grace: Duration::ZERO,
             shutdown_grace_critical: Duration::ZERO,
             shutdown_grace_by_priority: Vec::new(),
+            credential_providers: Vec::new(),
             given: Value::object(),
         }
     }

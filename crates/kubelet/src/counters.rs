@@ -22,13 +22,13 @@ pub struct Probe {
 
 /// Result counters of one probe.
 #[derive(Debug, Default)]
-pub struct Answers([AtomicU64; RESULTS.len()]);
+pub struct ProbeCounters([AtomicU64; RESULTS.len()]);
 
 /// Result counters of all probes on the node. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Probes(Arc<Mutex<BTreeMap<Probe, Arc<Answers>>>>);
+pub struct Probes(Arc<Mutex<BTreeMap<Probe, Arc<ProbeCounters>>>>);
 
-impl Answers {
+impl ProbeCounters {
     /// Counts one probe result.
     pub fn count(&self, problem: Option<&Problem>) {
         let result = match problem {
@@ -42,7 +42,7 @@ impl Answers {
 
 impl Probes {
     /// Returns the counters of a probe, which survive restarts of its container.
-    pub fn of(&self, pod: Pod<'_>, container: &str, kind: Kind) -> Arc<Answers> {
+    pub fn of(&self, pod: Pod<'_>, container: &str, kind: Kind) -> Arc<ProbeCounters> {
         let probe = Probe {
             uid: pod.uid().to_owned(),
             namespace: pod.namespace().to_owned(),

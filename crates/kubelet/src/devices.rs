@@ -184,6 +184,6 @@ fn unwrap_response<T>(
     match response {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(failed(status.message().to_owned())),
-        Err(_) => Err(failed(format!("no answer in {} seconds", PLUGIN_TIMEOUT.as_secs()))),
+        Err(_) => Err(failed(format!("no response in {} seconds", PLUGIN_TIMEOUT.as_secs()))),
     }
 }

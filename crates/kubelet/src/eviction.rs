@@ -397,7 +397,7 @@ mod tests {
             available: Quantity::ZERO,
             soft: false,
         };
-        assert!(victim(&short("nodefs.available"), &candidates[2..]).is_none(), "they would free nothing");
+        assert!(victim(&short("nodefs.available"), &candidates[2..]).is_none(), "evicting them would free nothing");
         check("pid.available", &candidates[..3], "busy");
         let eviction_message = check("pid.available", &candidates, "cheap");
         assert_eq!(eviction_message, "The node was low on resource: pids. Threshold quantity: 0, available: 0. ");

@@ -1,21 +1,26 @@
-//! Image manager: ensures that a container's image is present, according to its pull policy and the pod's pull secrets.
+//! Image manager: ensures that a container's image is present, according to its pull policy and the credentials of the
+//! pod: those of its pull secrets, then those of credential providers.
 
 mod credentials;
+pub(crate) mod providers;
 mod pulls;
 mod verification;
 
 use std::time::Instant;
 
 use apimachinery::Value;
+use client::Client;
 use controller::EventType;
 use node_api::cri::v1;
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::credentials::Credential;
+use self::providers::Providers;
 use self::pulls::Pulls;
-use self::verification::SecretUse;
+use self::verification::Source;
 pub(crate) use self::verification::{AllowlistEntry, Verification};
 use crate::config::Config;
+use crate::pod::Pod;
 use crate::runtime::Runtime;
 use crate::security::ImageUser;
 
@@ -24,6 +29,7 @@ pub struct Images {
     runtime: Runtime,
     turns: Semaphore,
     pulls: Pulls,
+    providers: Providers,
     reconciled: OnceCell<()>,
 }
 
@@ -69,11 +75,12 @@ impl ImageError {
 
 impl Images {
     /// Creates the image manager of a runtime.
-    pub fn new(runtime: Runtime, config: &Config) -> Self {
+    pub fn new(runtime: Runtime, client: Client, config: &Config) -> Self {
         Self {
             runtime,
             turns: Semaphore::new(config.parallel_pulls.clamp(1, Semaphore::MAX_PERMITS)),
             pulls: Pulls::new(&config.root_dir, config.image_verification.clone()),
+            providers: Providers::new(client, &config.credential_providers),
             reconciled: OnceCell::new(),
         }
     }
@@ -84,19 +91,25 @@ impl Images {
         &self,
         image: &str,
         policy: &str,
+        pod: Pod<'_>,
         secrets: &[Value],
         record_event: impl Fn(EventType, &str, &str),
     ) -> Result<PresentImage, ImageError> {
         self.reconciled.get_or_try_init(|| self.reconcile_records(image)).await?;
-        let credentials = credentials::of(secrets, image);
+        let mut credentials = credentials::of(secrets, image);
         let present = self.find(image).await?;
-        let allowed = match &present {
-            Some(found) if policy != "Always" => {
-                let secrets: Vec<SecretUse> = credentials.iter().map(|one| one.secret.clone()).collect();
-                self.pulls.may_use(image, &found.reference, &secrets).await
+        let mut allowed = false;
+        if let Some(found) = present.as_ref().filter(|_| policy != "Always") {
+            allowed = self.pulls.may_use(image, &found.reference, &sources(&credentials)).await;
+        }
+        if !allowed && (present.is_some() || policy != "Never") {
+            // Plugins run only for an image that is to be pulled or has to be verified.
+            let provided = self.providers.credentials(image, pod).await;
+            if let Some(found) = present.as_ref().filter(|_| policy != "Always" && !provided.is_empty()) {
+                allowed = self.pulls.may_use(image, &found.reference, &sources(&provided)).await;
             }
-            _ => false,
-        };
+            credentials.extend(provided);
+        }
         match (present, policy) {
             (Some(found), _) if allowed => {
                 let message =
@@ -162,13 +175,13 @@ impl Images {
         Ok(read(status))
     }
 
-    /// Pulls with each credential until one succeeds, or without credentials if there are none. Returns the credential
-    /// that succeeded.
+    /// Pulls with each credential until one succeeds, or without credentials if there are none. Returns the source of the
+    /// credential that succeeded, if it has one.
     async fn fetch(
         &self,
         image: &str,
         credentials: Vec<Credential>,
-    ) -> Result<(v1::Image, Option<SecretUse>), ImageError> {
+    ) -> Result<(v1::Image, Option<Source>), ImageError> {
         let mut attempts: Vec<Option<Credential>> = credentials.into_iter().map(Some).collect();
         if attempts.is_empty() {
             attempts.push(None);
@@ -176,12 +189,12 @@ impl Images {
         let mut failures: Vec<String> = Vec::new();
         for credential in attempts {
             let spec = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
-            let (auth, secret) = credential.map(|one| (one.auth, one.secret)).unzip();
+            let (auth, source) = credential.map(|one| (one.auth, one.source)).unzip();
             let request = v1::PullImageRequest { image: Some(spec), auth, sandbox_config: None };
             match self.runtime.images.clone().pull_image(request).await {
                 Ok(_) => {
                     let missing = || ImageError::Pull(format!("image \"{image}\" was pulled and is gone"));
-                    return Ok((self.status(image).await?.ok_or_else(missing)?, secret));
+                    return Ok((self.status(image).await?.ok_or_else(missing)?, source.flatten()));
                 }
                 Err(status) if status.code() == tonic::Code::InvalidArgument => {
                     return Err(ImageError::Name { image: image.to_owned(), problem: status.message().to_owned() });
@@ -216,6 +229,10 @@ impl Images {
             Err(status) => Err(ImageError::Inspect { image: image.to_owned(), problem: status.message().to_owned() }),
         }
     }
+}
+
+fn sources(credentials: &[Credential]) -> Vec<Source> {
+    credentials.iter().filter_map(|credential| credential.source.clone()).collect()
 }
 
 /// Formats a duration as upstream's messages do: milliseconds below one second.

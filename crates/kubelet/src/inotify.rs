@@ -12,7 +12,10 @@ pub struct Changes(AsyncFd<OwnedFd>);
 
 impl Changes {
     /// Watches a path from now on.
-    #[expect(deprecated, reason = "an owned descriptor, unlike what the warning is about, stays the same one")]
+    #[expect(
+        deprecated,
+        reason = "an owned descriptor cannot be reused, unlike the case that the deprecation is about"
+    )]
     pub fn of(path: &Path) -> std::io::Result<Self> {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let written = WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;

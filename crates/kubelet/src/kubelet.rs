@@ -7,6 +7,7 @@ use std::sync::Arc;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Resource, Value};
 use cgroups::systemd::SystemdError;
+use cgroups::{Controller, Controllers};
 use client::Client;
 use client::cache::{self, ChangeQueue, Reader, Source};
 use component_base::events::Recorder;
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use crate::cgroups::Cgroups;
+use crate::cgroups::{Cgroups, MissingControllers, needed_controllers};
 use crate::config::Config;
 use crate::context::{Context, Gate};
 use crate::counters::Probes;
@@ -80,6 +81,9 @@ pub enum StartError {
     /// The systemd cgroup driver is configured and systemd is unavailable.
     #[error("cgroupDriver: systemd is not available")]
     Groups(#[from] SystemdError),
+    /// The host lacks cgroup controllers, and the configuration does not allow that.
+    #[error(transparent)]
+    Controllers(#[from] MissingControllers),
     /// `protectKernelDefaults` is set and kernel parameters differ.
     #[error("protectKernelDefaults: {0}")]
     Kernel(String),
@@ -110,14 +114,14 @@ impl Kubelet {
         let (groups, are_enforced) = groups(&config)?;
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: runtime_name(&runtime).await? };
         let mut tasks = JoinSet::new();
-        let (recorder, events) = record_events(&mut tasks, &client, &config, are_enforced);
+        let (recorder, events) = record_events(&mut tasks, &client, &config, are_enforced, groups.unenforced());
         let services = watched(&mut tasks, &client, &kinds::SERVICES, String::new(), |value| value);
         let of_node = format!("spec.nodeName={}", config.node_name);
         let pods = watched(&mut tasks, &client, &kinds::PODS, of_node, Arc::new);
         let itself = format!("metadata.name={}", config.node_name);
         let own_node = watched(&mut tasks, &client, &kinds::NODES, itself, |value| value);
         let notices = ChangeQueue::new(NOTICES_MAX);
-        let (node_conditions, situated) = watch::channel(NodeConditions::default());
+        let (node_conditions, situated) = watch::channel(initial_conditions(&groups));
         let node_conditions = Arc::new(node_conditions);
         let found = Drivers::default();
         let parts = Parts {
@@ -161,7 +165,7 @@ impl Kubelet {
             Registry { drivers: found, dir: sockets, client: client.clone(), node_name: config.node_name.clone() };
         tasks.spawn(plugins::run(registry).in_current_span());
         let pod_loop = tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()).in_current_span());
-        sync_loop.set(pod_loop).expect("it is set once");
+        sync_loop.set(pod_loop).expect("the sync loop is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
         let housekeeping = Housekeeping { context, known, evictions: evict, node_conditions };
@@ -238,6 +242,7 @@ fn record_events(
     client: &Client,
     config: &Config,
     are_enforced: bool,
+    unenforced: Controllers,
 ) -> (Recorder, NodeEvents) {
     let (recorder, sending) = Recorder::new(client.clone(), "kubelet");
     tasks.spawn(sending.in_current_span());
@@ -247,15 +252,24 @@ fn record_events(
         let message = "Updated Node Allocatable limit across pods";
         events.record(EventType::Normal, "NodeAllocatableEnforced", message);
     }
+    if !unenforced.is_empty() {
+        events.record(EventType::Warning, node::UNENFORCED, &node::unenforced_message(unenforced));
+    }
     tasks.spawn(node::watch_oom(events.clone()).in_current_span());
     (recorder, events)
 }
 
 /// Creates the cgroups of the QoS classes. Returns them and whether Node Allocatable is enforced. If creation fails,
-/// the pods that need a cgroup report the error.
+/// the pods that need a cgroup report the error. Fails if controllers are missing, unless the configuration allows it.
 fn groups(config: &Config) -> Result<(Cgroups, bool), StartError> {
-    let groups = Cgroups::new(config)?;
-    let mut are_enforced = config.cgroups_per_qos && config.enforce_allocatable;
+    let mut groups = Cgroups::new(config)?;
+    let has_huge_pages = Machine::read(&config.root_dir).hugepages.iter().any(|(_, bytes)| *bytes > 0);
+    groups.check_controllers(config, needed_controllers(config, has_huge_pages))?;
+    let unenforced = groups.unenforced();
+    if !unenforced.is_empty() {
+        tracing::warn!(missing_controllers = %unenforced, "limits of pods that need these cgroup controllers are not enforced");
+    }
+    let mut are_enforced = config.cgroups_per_qos && config.enforce_allocatable && unenforced.is_empty();
     if config.cgroups_per_qos
         && let Err(error) = groups.prepare(&available(config))
     {
@@ -263,6 +277,11 @@ fn groups(config: &Config) -> Result<(Cgroups, bool), StartError> {
         are_enforced = false;
     }
     Ok((groups, are_enforced))
+}
+
+/// Returns the node conditions that are known before the first check.
+fn initial_conditions(groups: &Cgroups) -> NodeConditions {
+    NodeConditions { unenforced: groups.unenforced(), ..NodeConditions::default() }
 }
 
 /// Returns the limit of all pods together: the capacity without reserved resources. Eviction thresholds are not
@@ -298,7 +317,7 @@ impl Parts {
         let node_conditions = Arc::clone(&self.node_conditions);
         let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, node_conditions);
         Context {
-            images: Images::new(self.runtime.clone(), &config),
+            images: Images::new(self.runtime.clone(), client.clone(), &config),
             logs: Logs::new(&config.pod_logs_dir),
             probes: Probes::default(),
             objects: Objects::new(client.clone(), self.notices),
@@ -335,7 +354,9 @@ fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &PodTabl
     let failed = |source| StartError::Directory { path: root.clone(), source };
     tasks.spawn(devices::open(context.devices.clone()).map_err(failed)?.in_current_span());
     tasks.spawn(pod_resources::open(root, Arc::clone(context), known.clone()).map_err(failed)?.in_current_span());
-    tasks.spawn(context.cpus.clone().keep_moved(context.runtime.clone()).in_current_span());
+    if !context.groups.unenforced().contains(Controller::Cpuset) {
+        tasks.spawn(context.cpus.clone().keep_moved(context.runtime.clone()).in_current_span());
+    }
     Ok(())
 }
 

@@ -112,6 +112,7 @@ pub mod volumes;
 /// Views of pods and containers.
 pub use api::view as pod;
 pub use config::Config;
+pub use images::providers::config as credential_providers;
 pub use kubelet::{Kubelet, StartError};
 pub use runtime::Runtime;
 pub use server::{ServeError, TlsError};

@@ -170,7 +170,7 @@ mod tests {
         let memory = open();
         let failed: Result<(), io::Error> = memory.with_allocation(|bank| {
             bank.unwrap().allocate(Pod(&pod), container, None).unwrap();
-            Err(io::Error::other("another one has nothing left"))
+            Err(io::Error::other("no memory is left for another container"))
         });
         assert!(failed.is_err() && memory.blocks("u", "c").is_empty());
         memory.with_allocation(|bank| bank.unwrap().allocate(Pod(&pod), container, None)).unwrap();

@@ -10,6 +10,7 @@ use api::amounts::{self, Amounts};
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::time::Time;
 use apimachinery::{Object, Value, value};
+use cgroups::Controllers;
 
 use crate::config::Config;
 use machine::Machine;
@@ -21,6 +22,16 @@ pub use register::{NodeConditions, Pressure, Registration, keep as keep_register
 
 /// The Kubernetes version of this kubelet.
 pub const VERSION: &str = "v1.36.4";
+
+/// Type of the condition, and reason of the event, of a node without some cgroup controllers.
+// DEVIATION: a node with `--allow-missing-cgroup-controllers` that lacks controllers has the condition
+// `LimitsUnenforced`.
+pub const UNENFORCED: &str = "LimitsUnenforced";
+
+/// Returns the message of [`UNENFORCED`].
+pub fn unenforced_message(controllers: Controllers) -> String {
+    format!("limits of pods that need these cgroup controllers are not enforced: {controllers}")
+}
 
 /// The properties that the runtime reports.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -226,7 +237,9 @@ fn conditions(observed: &Observation<'_>) -> Vec<Value> {
         None => ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
         Some(cause) => ("Ready", false, "KubeletNotReady", cause.clone()),
     };
-    let own = [
+    let known = observed.known["conditions"].as_array().unwrap_or_default();
+    let find = |kind: &str| known.iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
+    let mut own = vec![
         pressure_condition(
             "MemoryPressure",
             pressure.memory,
@@ -247,8 +260,12 @@ fn conditions(observed: &Observation<'_>) -> Vec<Value> {
         ),
         ready,
     ];
-    let known = observed.known["conditions"].as_array().unwrap_or_default();
-    let find = |kind: &str| known.iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
+    let unenforced = observed.node_conditions.unenforced;
+    if !unenforced.is_empty() {
+        own.insert(0, (UNENFORCED, true, "ControllersMissing", unenforced_message(unenforced)));
+    } else if find(UNENFORCED).is_some() {
+        own.insert(0, (UNENFORCED, false, "ControllersAvailable", "all limits of pods are enforced".to_owned()));
+    }
     let now = observed.now.to_string();
     let mut list: Vec<Value> = own
         .iter()
@@ -390,5 +407,34 @@ mod tests {
         let ready = &broken["conditions"][3];
         assert_eq!(ready["lastTransitionTime"], Value::from("1970-01-01T00:03:20Z"));
         assert_eq!((&ready["status"], &ready["reason"]), (&Value::from("False"), &Value::from("KubeletNotReady")));
+    }
+    #[test]
+    fn unenforced_limits_are_a_condition_until_the_controllers_are_available() {
+        let (config, machine, runtime) = (Config::new("n"), machine(), RuntimeFacts::default());
+        let report = |missing: &[&str], known: &Value| {
+            let unenforced = Controllers::named(missing.iter().copied());
+            let node_conditions = NodeConditions { unenforced, ..NodeConditions::default() };
+            status(&Observation {
+                config: &config,
+                machine: &machine,
+                runtime: &runtime,
+                node_conditions: &node_conditions,
+                addresses: &[],
+                port: 10250,
+                known,
+                now: Time::from_unix(100, 0),
+            })
+        };
+        let condition = |status: &Value| {
+            let list = status["conditions"].as_array().unwrap();
+            let found = list.iter().find(|one| one.str_at(&["type"]) == Some(UNENFORCED))?;
+            Some(["status", "message"].map(|field| found.str_at(&[field]).unwrap().to_owned()).join(": "))
+        };
+        assert_eq!(condition(&report(&[], &Value::Null)), None);
+        let without = report(&["memory", "cpu"], &Value::Null);
+        let expect = "True: limits of pods that need these cgroup controllers are not enforced: cpu, memory";
+        assert_eq!(condition(&without).as_deref(), Some(expect));
+        let with = report(&[], &without);
+        assert_eq!(condition(&with).as_deref(), Some("False: all limits of pods are enforced"));
     }
 }

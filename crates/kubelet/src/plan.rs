@@ -13,6 +13,7 @@ use std::fmt;
 
 use apimachinery::Value;
 use apimachinery::time::Time;
+use cgroups::Controllers;
 
 use crate::backoff::Backoffs;
 use crate::pod::{Container, Pod, RestartPolicy, Role};
@@ -34,6 +35,8 @@ pub struct Observation<'a> {
     pub runtime: &'a RuntimePod,
     /// The worker's memory.
     pub local: &'a Local,
+    /// Controllers whose limits this node does not enforce.
+    pub unenforced: Controllers,
     pub now: Time,
 }
 
@@ -99,7 +102,7 @@ pub struct Local {
     /// A sandbox or container is being created or started.
     pub starting: bool,
     /// Probe results by container ID.
-    pub probes: BTreeMap<String, Verdicts>,
+    pub probes: BTreeMap<String, ProbeState>,
     /// Waiting reasons by container name.
     pub waiting: BTreeMap<String, Waiting>,
     /// In-place resizes in progress, by container ID.
@@ -139,7 +142,7 @@ pub enum Cause {
 
 /// Probe results of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts {
+pub struct ProbeState {
     /// `None` without a startup probe.
     pub started: Option<bool>,
     /// `None` without a readiness probe.
@@ -257,7 +260,7 @@ fn usable_sandbox<'a>(observed: &Observation<'a>) -> Option<&'a runtime_status::
 
 /// Kills the containers of a lost sandbox, then creates a new sandbox if any container still has to run.
 fn replace_sandbox(observed: &Observation<'_>, plan: &mut PodPlan) {
-    let Observation { pod, runtime, local, now } = *observed;
+    let Observation { pod, runtime, local, now, .. } = *observed;
     for container in runtime.running().filter(|container| !local.killing.contains_key(&container.id)) {
         plan.actions.push(Action::Kill {
             id: container.id.clone(),
@@ -432,7 +435,8 @@ fn resize(
 ) -> Option<(String, bool)> {
     let actual = known.resources.as_ref().filter(|_| container.role != Role::Ephemeral)?;
     // The OOM score is not changed in place, so the node's memory does not matter here.
-    let desired = resources::of_container(observed.pod, container, 1);
+    let mut desired = resources::of_container(observed.pod, container, 1);
+    resources::remove_limits(observed.unenforced, &mut desired);
     let names = resources::differences(&desired, actual);
     if names.is_empty() {
         return None;
@@ -458,7 +462,7 @@ fn probe_field(kind: &str) -> &'static str {
 
 /// Starts a container unless another start is in progress or a backoff applies.
 fn start(observed: &Observation<'_>, container: Container<'_>, plan: &mut PodPlan) {
-    let Observation { pod, runtime, local, now } = *observed;
+    let Observation { pod, runtime, local, now, .. } = *observed;
     let known = runtime.latest(container.name());
     let after = known.and_then(runtime_status::Container::exit).map(|exit| exit.finished_at);
     let pause = after.and_then(|after| local.backoffs.waiting(container.name(), after, now)).map(|(_, until)| until);

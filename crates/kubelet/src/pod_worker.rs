@@ -261,8 +261,13 @@ impl Worker {
     /// Returns the plan and the status; starts the termination of a pod that completed.
     fn decide(&mut self) -> (PodPlan, Value) {
         loop {
-            let observed =
-                Observation { pod: Pod(&self.pod), runtime: &self.runtime, local: &self.local, now: clock::now() };
+            let observed = Observation {
+                pod: Pod(&self.pod),
+                runtime: &self.runtime,
+                local: &self.local,
+                unenforced: self.context.groups.unenforced(),
+                now: clock::now(),
+            };
             let plan = plan::plan(&observed);
             let mut status = status::status(&observed, &self.context.facts);
             status::keep_times(&mut status, &self.reported_status);
@@ -508,7 +513,7 @@ impl Worker {
         }
     }
 
-    fn heard(&mut self, message: Message) {
+    fn handle_message(&mut self, message: Message) {
         let now = clock::now();
         match message {
             Message::Started { name } => {
@@ -573,7 +578,7 @@ impl Worker {
                 self.local.sandbox_failure = None;
                 self.refresh_at = Some(clock::now());
             }
-            Some(message) = self.messages.1.recv() => self.heard(message),
+            Some(message) = self.messages.1.recv() => self.handle_message(message),
             Some(verdict) = self.verdicts.1.recv() => self.apply_probe_result(&verdict),
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => self.done(done),

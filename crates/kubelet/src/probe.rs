@@ -9,7 +9,7 @@ use apimachinery::Value;
 use controller::EventType;
 use tokio::sync::mpsc;
 
-use crate::counters::Answers;
+use crate::counters::ProbeCounters;
 use crate::events::EventSink;
 use crate::http_client;
 use crate::pod::Container;
@@ -137,7 +137,7 @@ pub(crate) struct Prober {
     pub pod_ip: String,
     /// Runs exec probes.
     pub runtime: Runtime,
-    pub results: Arc<Answers>,
+    pub results: Arc<ProbeCounters>,
     /// Records failure events.
     pub event_sink: EventSink,
     pub verdicts: mpsc::Sender<ProbeResult>,

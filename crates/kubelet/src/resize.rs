@@ -4,6 +4,7 @@ mod allocation_checkpoint;
 
 use api::amounts::Amounts;
 use apimachinery::{Object, Value};
+use cgroups::Controllers;
 
 use crate::admission;
 use crate::pod::{Container, Pod, QosClass};
@@ -92,10 +93,16 @@ pub fn evaluate(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusi
     })
 }
 
-/// Whether a running container does not have its allocated resources yet.
-pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::runtime_status::Container) -> bool {
+/// Whether a running container does not have its allocated resources yet, as far as this node enforces them.
+pub fn is_under_way(
+    pod: Pod<'_>,
+    container: Container<'_>,
+    known: &crate::runtime_status::Container,
+    unenforced: Controllers,
+) -> bool {
     // The OOM score is not changed in place, so the node's memory does not matter here.
-    let desired = resources::of_container(pod, container, 1);
+    let mut desired = resources::of_container(pod, container, 1);
+    resources::remove_limits(unenforced, &mut desired);
     let actual = known.resources.as_ref().filter(|_| known.is_running());
     actual.is_some_and(|actual| !resources::differences(&desired, actual).is_empty())
 }

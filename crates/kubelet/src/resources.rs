@@ -4,6 +4,7 @@ use api::amounts::Amounts;
 use api::field_rules::quantity;
 use apimachinery::quantity::{Format, Quantity};
 use apimachinery::{Object, Value};
+use cgroups::{Controller, Controllers};
 use node_api::cri::v1;
 
 use crate::pod::{AmountsFrom, Container, Pod, QosClass, Role};
@@ -26,12 +27,12 @@ pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     let limit = |resources: &Value, name: &str| resources.at(&["limits", name]).map_or(Quantity::ZERO, quantity);
     let is_limited = |name: &str| {
         let of = |container: Container<'_>| !limit(&container.spec["resources"], name).is_zero();
-        let mut beside_sidecars = false;
+        let mut after_limited_sidecar = false;
         !limit(&pod.spec()["resources"], name).is_zero()
             || pod.app_containers().all(of)
                 && pod.init_containers().all(|container| {
-                    let is_limited = beside_sidecars || of(container);
-                    beside_sidecars |= container.role == Role::Sidecar && is_limited;
+                    let is_limited = after_limited_sidecar || of(container);
+                    after_limited_sidecar |= container.role == Role::Sidecar && is_limited;
                     is_limited
                 })
     };
@@ -90,6 +91,25 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
         hugepage_limits: hugepages.collect(),
         ..Default::default()
     }
+}
+
+/// Removes the limits of the given controllers from CRI resources.
+/// [`Controllers::remove_limits`] does the same to OCI resources.
+pub fn remove_limits(of: Controllers, from: &mut v1::LinuxContainerResources) {
+    if of.contains(Controller::Cpu) {
+        (from.cpu_shares, from.cpu_quota, from.cpu_period) = (0, 0, 0);
+    }
+    if of.contains(Controller::Cpuset) {
+        from.cpuset_cpus.clear();
+        from.cpuset_mems.clear();
+    }
+    if of.contains(Controller::Hugetlb) {
+        from.hugepage_limits.clear();
+    }
+    if of.contains(Controller::Memory) {
+        (from.memory_limit_in_bytes, from.memory_swap_limit_in_bytes) = (0, 0);
+    }
+    from.unified.retain(|file, _| !of.affect_file(file));
 }
 
 /// Returns the resources of all containers together and the pod's overhead, by which VM-based runtimes size the
@@ -160,6 +180,21 @@ pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
         set("limits", "memory", Quantity::new(memory, Format::BinarySI));
     }
     reported
+}
+
+/// Removes the limits of the given controllers from a container's reported resources.
+pub fn remove_reported_limits(of: Controllers, from: &mut Value) {
+    let Some(reported) = from.as_object_mut() else { return };
+    let Some(limits) = reported.get_mut("limits").and_then(Value::as_object_mut) else { return };
+    let is_removed = |name: &str| match name {
+        "cpu" => of.contains(Controller::Cpu),
+        "memory" => of.contains(Controller::Memory),
+        name => name.starts_with("hugepages-") && of.contains(Controller::Hugetlb),
+    };
+    limits.retain(|name, _| !is_removed(name));
+    if limits.is_empty() {
+        reported.remove("limits");
+    }
 }
 
 /// Converts a huge page size such as `2Mi` to the kernel's form `2MB`.

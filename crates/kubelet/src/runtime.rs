@@ -220,7 +220,7 @@ mod tests {
             let container = executor.block_on(read("s", exited(&fifo)));
             done.send(container.exit().map(|exit| exit.message.clone())).unwrap();
         });
-        let message = is_done.recv_timeout(Duration::from_secs(30)).expect("the FIFO blocks the executor");
+        let message = is_done.recv_timeout(Duration::from_secs(30)).expect("the FIFO does not block the executor");
         assert_eq!(message.as_deref(), Some(""));
     }
 

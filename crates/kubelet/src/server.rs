@@ -9,7 +9,6 @@ mod stream;
 mod summary;
 mod tls;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,16 +16,13 @@ use std::time::Duration;
 use apimachinery::{Value, json, value};
 use bytes::Bytes;
 use client::Client;
+use component_base::connection::{Body, full};
 use component_base::health::{HealthRequest, LogProbe, Outcome, Slis};
-use component_base::{Slot, without_head_body};
+use component_base::{Slot, serve_connection};
 use futures_util::Stream;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use percent_encoding::percent_decode_str;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -53,8 +49,6 @@ const HEALTHZ_CONNECTIONS_MAX: usize = 64;
 
 /// The task of the pod manager, once it is running.
 pub(crate) type SyncLoop = Arc<OnceLock<AbortHandle>>;
-
-type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The state behind all request handlers.
 pub(crate) struct Server {
@@ -141,15 +135,11 @@ pub(crate) async fn healthz(port: u16) {
     component_base::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
         let slis = Arc::clone(&slis);
         async move {
-            let service = service_fn(|request: Request<Incoming>| {
-                let slis = Arc::clone(&slis);
-                async move {
-                    let response = health(&slis, request.uri(), &[("ping", &|| Ok(()))]);
-                    Ok::<_, Infallible>(without_head_body(request.method(), response, empty))
-                }
-            });
-            // A disconnected client is not an error.
-            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+            serve_connection(stream, move |request| {
+                let response = health(&slis, request.uri(), &[("ping", &|| Ok(()))]);
+                async { response }
+            })
+            .await;
             drop(slot);
         }
     })
@@ -182,20 +172,13 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| tls::user_of(certificate));
     let slot = Arc::new(slot);
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    serve_connection(stream, move |mut request| {
         // An upgraded stream outlives the connection's service and keeps its slot.
         request.extensions_mut().insert(Arc::clone(&slot));
         let (server, user) = (Arc::clone(&server), user.clone());
-        async move {
-            let method = request.method().clone();
-            Ok::<_, Infallible>(without_head_body(&method, server.handle_request(request, user).await, empty))
-        }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection failed");
-    }
+        async move { server.handle_request(request, user).await }
+    })
+    .await;
 }
 
 impl Server {
@@ -252,7 +235,7 @@ impl Server {
     fn health(&self, uri: &http::Uri) -> Response<Body> {
         let sync_loop = || match self.sync_loop.get() {
             Some(task) if !task.is_finished() => Ok(()),
-            Some(_) => Err("the task that runs the pods has ended".to_owned()),
+            Some(_) => Err("the task that runs the pods has exited".to_owned()),
             None => Err("the task that runs the pods has not started".to_owned()),
         };
         health(&self.slis, uri, &[("ping", &|| Ok(())), ("log", &|| self.log.check()), ("syncloop", &sync_loop)])
@@ -307,18 +290,14 @@ fn text(status: StatusCode, text: &str) -> Response<Body> {
     plain(status, "text/plain; charset=utf-8", text.to_owned().into())
 }
 
-fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
 fn json_response(value: &Value) -> Response<Body> {
     plain(StatusCode::OK, "application/json", json::to_vec(value).into())
 }
 
 fn plain(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Body> {
-    let body = Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
+    let body = full(bytes);
     let response = Response::builder().status(status).header(header::CONTENT_TYPE, kind).body(body);
-    response.expect("the answer is well formed")
+    response.expect("the response is well formed")
 }
 
 /// Returns a response with a streamed body.
@@ -326,7 +305,7 @@ fn streamed(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + '
     use futures_util::StreamExt;
     let body = StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))).boxed_unsync();
     let response = Response::builder().header(header::CONTENT_TYPE, "text/plain").body(body);
-    response.expect("the answer is well formed")
+    response.expect("the response is well formed")
 }
 
 #[cfg(test)]

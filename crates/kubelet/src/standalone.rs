@@ -14,12 +14,12 @@ use hyper::body::Frame;
 
 /// Returns a client of an empty API.
 pub fn client(settings: Settings) -> Result<Client, client::Error> {
-    Client::new(Arc::new(Nobody), settings)
+    Client::new(Arc::new(EmptyApi), settings)
 }
 
-struct Nobody;
+struct EmptyApi;
 
-impl Transport for Nobody {
+impl Transport for EmptyApi {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async move { Ok(respond(&request)) })
     }

@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((&spec["restartPolicy"], &spec["dnsPolicy"]), (&"Always".into(), &"ClusterFirst".into()));
         let container = &spec["containers"][0];
         assert_eq!(container["terminationMessagePath"], "/dev/termination-log".into());
-        assert_eq!(container["imagePullPolicy"], "Always".into(), "without a tag the newest is meant");
+        assert_eq!(container["imagePullPolicy"], "Always".into(), "without a tag, latest is used");
         let vital = text.replace("spec: {", "spec: {priorityClassName: system-node-critical, ");
         assert_eq!(manifest(&vital, "n1").unwrap()["spec"]["priority"], Value::Int(2_000_001_000));
         assert_eq!(manifest("kind: Service", "n").unwrap_err(), "it is not a Pod");

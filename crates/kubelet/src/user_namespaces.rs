@@ -132,7 +132,7 @@ mod tests {
         assert_eq!((first(&one, "a"), first(&two, "b"), first(&one, "c")), (65_536, 131_072, 196_608));
         assert_eq!(first(&node("two"), "b"), 131_072, "a node that starts again keeps its pods' ranges");
         fs::remove_dir_all(machine.path().join("one/pods/a")).unwrap();
-        assert_eq!(first(&two, "d"), 65_536, "the range of a pod that has gone is free");
+        assert_eq!(first(&two, "d"), 65_536, "the range of a deleted pod is free");
         // A reboot removes the claims, and the first node to start claims its previous ranges.
         fs::remove_dir_all(machine.path().join("claims")).unwrap();
         fs::remove_dir_all(machine.path().join("two/pods")).unwrap();

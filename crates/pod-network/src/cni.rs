@@ -110,11 +110,11 @@ impl Cni {
 
     async fn status(&self) -> Result<(), NetworkError> {
         let list = NetworkList::load(&self.conf_dir)?;
-        let nobody = Attachment::default();
+        let no_attachment = Attachment::default();
         if list.has_status_and_gc() {
             for plugin in &list.plugins {
-                let input = list.input(plugin, None, &nobody);
-                self.call(plugin, Call { verb: "STATUS", sandbox: &nobody, netns: None, input }).await?;
+                let input = list.input(plugin, None, &no_attachment);
+                self.call(plugin, Call { verb: "STATUS", sandbox: &no_attachment, netns: None, input }).await?;
             }
         }
         Ok(())
@@ -131,15 +131,17 @@ impl Cni {
                 first_failure.get_or_insert(error);
             }
         }
-        let nobody = Attachment::default();
+        let no_attachment = Attachment::default();
         // Without a configuration no plugin can be called.
         let Ok(list) = NetworkList::load(&self.conf_dir) else { return first_failure.map_or(Ok(()), Err) };
         let gc_plugins = if list.may_collect() { list.plugins.as_slice() } else { &[] };
         for plugin in gc_plugins {
-            let mut input = list.input(plugin, None, &nobody);
+            let mut input = list.input(plugin, None, &no_attachment);
             let valid = |id: &String| json!({"containerID": id, "ifname": INTERFACE});
             input["cni.dev/valid-attachments"] = alive.iter().map(valid).collect();
-            if let Err(error) = self.call(plugin, Call { verb: "GC", sandbox: &nobody, netns: None, input }).await {
+            if let Err(error) =
+                self.call(plugin, Call { verb: "GC", sandbox: &no_attachment, netns: None, input }).await
+            {
                 first_failure.get_or_insert(error);
             }
         }

@@ -211,11 +211,11 @@ mod tests {
             assert_eq!(take(&mut leases, owner, "10.0.0.0/29"), expect);
         }
         ["a", "b", "c"].into_iter().for_each(|owner| leases.reserve(owner));
-        assert_eq!(take(&mut leases, "d", "10.0.0.0/29"), "10.0.0.5", "not one that is reserved");
+        assert_eq!(take(&mut leases, "d", "10.0.0.0/29"), "10.0.0.5", "a reserved address is not allocated");
         assert_eq!(take(&mut leases, "c", "10.0.0.0/29"), "10.0.0.4");
         assert_eq!(take(&mut leases, "a", "10.0.0.0/29"), "10.0.0.2");
         assert!(leases.release("b").is_none());
-        assert_eq!(take(&mut leases, "b", "10.0.0.0/29"), "10.0.0.6", "it was given up");
+        assert_eq!(take(&mut leases, "b", "10.0.0.0/29"), "10.0.0.6", "the reservation was released");
         leases.reserve("a");
         assert_eq!(take(&mut leases, "a", "10.1.0.0/29"), "10.1.0.2", "of another block");
     }

@@ -96,7 +96,7 @@ mod tests {
     const TERM: Duration = Duration::from_secs(15);
 
     #[test]
-    fn a_record_is_transferred_as_upstream_writes_it() {
+    fn record_is_transferred_as_upstream_writes_it() {
         let key = Key::new("kube-system", "kcm");
         let at = |seconds| Time::from_unix(seconds, 0);
         let first = Record::new("a", TERM, at(100)).into_lease(blank(&key));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_lease_has_no_holder() {
+    fn malformed_lease_has_no_holder() {
         let record = Record::of(&value!({"spec": {"holderIdentity": 3, "renewTime": "soon"}}));
         assert_eq!(record.holder, "");
         assert_eq!(record.duration(), Duration::ZERO);

@@ -208,7 +208,7 @@ impl<V> Recent<V> {
         } else {
             self.insert(key.to_owned(), make());
         }
-        &mut self.entries.get_mut(key).expect("touched or inserted").1
+        &mut self.entries.get_mut(key).expect("the entry was touched or inserted").1
     }
 
     fn retain(&mut self, keep: impl Fn(&V) -> bool) {
@@ -294,13 +294,13 @@ mod tests {
         let mut correlator = Correlator::new("kcm".into());
         let formatted: Vec<_> = (0..30).map(|_| format_result(&mut correlator, &occurrence("x", "no", 1))).collect();
         assert_eq!(formatted.iter().filter(|formatted| *formatted != "-").count(), 25);
-        assert_eq!(format_result(&mut correlator, &occurrence("y", "no", 1)), "+ no", "of its own");
+        assert_eq!(format_result(&mut correlator, &occurrence("y", "no", 1)), "+ no", "a separate event");
         assert!(format_result(&mut correlator, &occurrence("x", "no", 302)).starts_with('×'), "one more after a while");
         assert_eq!(format_result(&mut correlator, &occurrence("x", "no", 303)), "-");
     }
 
     #[test]
-    fn the_memory_is_bounded() {
+    fn memory_is_bounded() {
         let mut correlator = Correlator::new("kcm".into());
         for number in 0..20_000 {
             correlator.correlate(&occurrence(&number.to_string(), "no", 1));

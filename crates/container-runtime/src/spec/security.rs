@@ -88,7 +88,7 @@ pub enum SecurityError {
     /// The profile reference has an invalid form.
     #[error("seccomp profile {0:?} is neither runtime/default, unconfined nor localhost/<path>")]
     Reference(String),
-    #[error("AppArmor profile {0:?} is asked for, but this kernel has no AppArmor")]
+    #[error("AppArmor profile {0:?} is requested, but this kernel has no AppArmor")]
     NoAppArmor(String),
 }
 

@@ -25,7 +25,10 @@ impl Fd {
         Fd::register(fd, Interest::WRITABLE)
     }
 
-    #[expect(deprecated, reason = "an owned descriptor, unlike what the warning is about, stays the same one")]
+    #[expect(
+        deprecated,
+        reason = "an owned descriptor cannot be reused, unlike the case that the deprecation is about"
+    )]
     fn register(fd: OwnedFd, interest: Interest) -> io::Result<Fd> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Fd(AsyncFd::with_interest(fd, interest)?))

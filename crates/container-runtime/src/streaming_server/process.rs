@@ -83,7 +83,7 @@ async fn watched(
         }
         result = &mut output => match result {
             Ok(true) => Ok(end.await?),
-            _ => Err(Error::State("the client has gone".to_owned())),
+            _ => Err(Error::State("the client disconnected".to_owned())),
         },
     }
 }

@@ -110,7 +110,7 @@ fn by_spdy(runtime: Arc<Runtime>, ticket: Ticket, mut request: Request) -> Respo
         .header(header::UPGRADE, "SPDY/3.1")
         .header(VERSION_HEADER, version)
         .body(Body::empty())
-        .expect("the answer is well formed")
+        .expect("the response is well formed")
 }
 
 async fn run(runtime: Arc<Runtime>, ticket: Ticket, wire: super::wire::Wire) {

@@ -44,7 +44,7 @@ impl Tickets {
         let now = Instant::now();
         valid.retain(|_, (issued, _)| now - *issued < LIFETIME);
         if valid.len() >= TICKETS_MAX {
-            return Err(Error::State("too many streams were asked for and not opened".to_owned()));
+            return Err(Error::State("too many requested streams have not been opened".to_owned()));
         }
         let token = new_id();
         valid.insert(token.clone(), (now, ticket));

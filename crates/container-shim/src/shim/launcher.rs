@@ -111,7 +111,7 @@ impl Worker {
         let reports: Vec<Report> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let is_failure = |report: &Report| matches!(report, Report::Failed { .. });
         let at = reports.iter().position(is_failure).or_else(|| reports.len().checked_sub(1));
-        let nothing = || Report::Failed { error: "the OCI runtime ended without a word".to_owned() };
+        let nothing = || Report::Failed { error: "the OCI runtime exited without a message".to_owned() };
         at.and_then(|at| reports.into_iter().nth(at)).unwrap_or_else(nothing)
     }
 }
@@ -441,7 +441,7 @@ fn run_command(mut command: Command) -> Result<(), WorkError> {
         return Ok(());
     }
     let text = log.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-    Err(text.lines().last().unwrap_or("the OCI runtime failed without a word").to_owned().into())
+    Err(text.lines().last().unwrap_or("the OCI runtime failed without a message").to_owned().into())
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ impl ArchiveLimits {
             (by_ratio, format!("{by_ratio} bytes, which {packed} bytes may unpack to")),
             (free, format!("the {free} bytes that its disk can give")),
         ];
-        let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are bounds");
+        let (bytes, bound) =
+            bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("the list of bounds is not empty");
         // Some filesystems allocate inodes dynamically and report zero.
         let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / RESERVED_FRACTION };
         ArchiveLimits { bytes, bound, entries: inodes.min(ENTRIES_MAX) }

@@ -12,7 +12,8 @@ const BLOCK: usize = 512;
 /// the entry's content.
 pub(super) fn records(read: &[u8], offset: u64) -> io::Result<Vec<(&str, &[u8])>> {
     // The previous entry is padded to a full block.
-    let padding = usize::try_from(offset.next_multiple_of(BLOCK as u64) - offset).expect("less than a block");
+    let padding =
+        usize::try_from(offset.next_multiple_of(BLOCK as u64) - offset).expect("the length is below the block size");
     let mut rest = read.get(padding..).unwrap_or_default();
     let mut found = Vec::new();
     while let Some((block, after)) = rest.split_at_checked(BLOCK) {

@@ -62,7 +62,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> 
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = child.stdin.take().expect("standard input is piped");
     let output = std::thread::scope(|scope| {
         // Input is written by a separate thread, because the output may exceed the pipe buffer. A write error is
         // ignored: the binary's error output has the reason.

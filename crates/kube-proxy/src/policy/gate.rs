@@ -223,7 +223,7 @@ mod tests {
         let early = |watched: &BTreeMap<Key, Pod>| gate.early(watched).1;
         assert_eq!(early(&BTreeMap::from([(key("a"), pod("10.0.0.1"))])), [(key("b"), pod("10.0.0.2"))]);
         let none = BTreeMap::new();
-        assert_eq!(early(&none), [(key("b"), pod("10.0.0.2"))], "one that was shown is not taken from here any more");
+        assert_eq!(early(&none), [(key("b"), pod("10.0.0.2"))], "an announced address is not removed");
         gate.register(&key("c"), pod("10.0.0.2"));
         assert_eq!(early(&none), [(key("c"), pod("10.0.0.2"))]);
         tokio::time::advance(EARLY_MAX).await;

@@ -89,14 +89,14 @@ impl Pod {
     pub fn at(object: &Value, ips: Vec<IpAddr>) -> Self {
         let containers = list(object.at(&["spec", "containers"])).iter();
         let ports = containers.flat_map(|container| list(container.get("ports"))).filter_map(|port| {
-            let protocol = Protocol::parse(port.str_at(&["protocol"]).unwrap_or_default())?;
+            let protocol = Protocol::parse(port.text_at(&["protocol"]))?;
             let number = u16::try_from(port.get("containerPort")?.as_int()?).ok()?;
             Some((port.str_at(&["name"])?.to_owned(), protocol, number))
         });
         Self {
             labels: Meta::of(object).labels().cloned().unwrap_or_default(),
             ips,
-            node: object.str_at(&["spec", "nodeName"]).unwrap_or_default().to_owned(),
+            node: object.text_at(&["spec", "nodeName"]).to_owned(),
             host_network: object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool).unwrap_or_default(),
             ports: ports.collect(),
         }
@@ -204,7 +204,7 @@ impl Peer {
 
 impl PolicyPort {
     fn read(value: &Value) -> Option<Self> {
-        let protocol = Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?;
+        let protocol = Protocol::parse(value.text_at(&["protocol"]))?;
         let number = |field: &str| value.get(field).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
         if let Some(name) = value.str_at(&["port"]) {
             return Some(Self::Name(protocol, name.to_owned()));

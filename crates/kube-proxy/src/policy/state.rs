@@ -133,7 +133,7 @@ impl<T: Ord + Clone> Numbering<T> {
         if let Some(number) = self.numbers.get(of) {
             return *number;
         }
-        let next = || u32::try_from(self.numbers.len()).expect("more lists than memory holds");
+        let next = || u32::try_from(self.numbers.len()).expect("list numbers fit into u32");
         let number = self.free.pop_first().unwrap_or_else(next);
         self.numbers.insert(of.clone(), number);
         number

@@ -17,8 +17,6 @@ use super::ruleset::{ExistingTable, Writer, no_rules};
 use super::{Cluster, Decision, Pod, Policy, decide};
 use crate::run::{Error, chain};
 
-static NETWORK_POLICIES: Resource = Resource::namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy");
-
 /// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;
 /// Interval between retries after the kernel rejected the rules.
@@ -31,7 +29,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
     let notices = ChangeQueue::new(NOTICES_MAX);
     let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
     let pods = watch(&mut watches, all(&kinds::PODS), &notices, |object| Pod::read(&object));
-    let policies = watch(&mut watches, all(&NETWORK_POLICIES), &notices, |object| Policy::read(&object));
+    let policies = watch(&mut watches, all(&kinds::NETWORK_POLICIES), &notices, |object| Policy::read(&object));
     let namespaces: Reader<Option<Object>> =
         watch(&mut watches, all(&kinds::NAMESPACES), &notices, |object| Meta::of(&object).labels().cloned());
     pods.synced().await?;

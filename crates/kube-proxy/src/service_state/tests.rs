@@ -58,8 +58,8 @@ fn check(service: &Value, endpoints: &[(&str, &str)], expect: &[&str]) {
     rules.set_slice(&Key::new("x", "web-1"), Some(&slice(endpoints)));
     let changes = rules.changes();
     assert_eq!(format_changes(&changes), expect);
-    assert_eq!(format_changes(&rules.everything()), expect, "the same from nothing");
-    assert!(rules.changes().is_empty(), "a change is told once");
+    assert_eq!(format_changes(&rules.everything()), expect, "the same state without existing rules");
+    assert!(rules.changes().is_empty(), "a change is returned once");
 }
 
 #[test]

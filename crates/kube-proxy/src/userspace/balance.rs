@@ -82,9 +82,9 @@ mod tests {
             [pick(&all, one, 0), pick(&all, two, 0), pick(&all, one, 50)],
             [endpoint(1), endpoint(2), endpoint(1)]
         );
-        assert_eq!(pick(&all, one, 100), endpoint(1), "every connection counts anew");
-        assert_eq!(pick(&all, two, 100), endpoint(3), "its time is over");
-        assert_eq!(pick(&[endpoint(2)], one, 101), endpoint(2), "its endpoint is gone");
+        assert_eq!(pick(&all, one, 100), endpoint(1), "each connection is balanced again");
+        assert_eq!(pick(&all, two, 100), endpoint(3), "the affinity has expired");
+        assert_eq!(pick(&[endpoint(2)], one, 101), endpoint(2), "the endpoint does not exist any more");
         sticky.remove_affinity(one);
         assert_eq!(sticky.pick(&all, Some(60), one, now), Some(endpoint(2)));
     }

@@ -11,7 +11,7 @@ use pod_network::{PortMapping, RoutedNetwork};
 
 use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};
-use crate::topology::{Namespace, is_root};
+use crate::topology::Namespace;
 
 /// Returns the output of `nft list` in a namespace. `nft` aborts on rules that it does not understand and reports
 /// omissions.
@@ -63,9 +63,6 @@ fn services(fixture: &mut Fixture) {
 
 #[test]
 fn nft_lists_the_rules_of_services_policies_and_pods() {
-    if !is_root() {
-        return;
-    }
     let mut fixture = Fixture::new(Mode::Nftables);
     services(&mut fixture);
     let ruleset = list(&fixture.topology.node, "ruleset");

@@ -1,6 +1,6 @@
 //! Tests of services in network namespaces: rules in the kernel, and connections through them. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod fixture;
 mod listing;

@@ -6,7 +6,7 @@ use kube_proxy::policy::sync::Enforcer;
 use kube_proxy::policy::{Cluster, Pod, Policy, decide};
 
 use crate::fixture::{Fixture, ip};
-use crate::topology::{Namespace, is_root};
+use crate::topology::Namespace;
 
 /// Pods of the fixture: namespace, name, and team label of the namespace.
 const PODS: [(&str, &str, &str); 3] = [("x", "client", "red"), ("x", "server", "red"), ("y", "other", "blue")];
@@ -90,7 +90,7 @@ fn ingress_rows() -> Vec<Row> {
         |client: bool, other: bool, port: &'static str| vec![("client", port, client), ("other", port, other)];
     vec![
         (
-            "nobody comes, of either family, but the node",
+            "only the node can connect, with either address family",
             vec![policy("server", "ingress", value!([]))],
             vec![
                 ("client", SERVER, false),
@@ -125,7 +125,7 @@ fn ingress_rows() -> Vec<Row> {
             vec![("client", SERVER, false), ("client", SERVER_OTHER_PORT, true)],
         ),
         (
-            "what either of two policies allows",
+            "the union of two policies",
             vec![
                 policy("server", "ingress", value!([{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}])),
                 policy("server", "ingress", value!([{"from": [{"namespaceSelector": {}}], "ports": [{"port": 8090}]}])),
@@ -138,12 +138,12 @@ fn ingress_rows() -> Vec<Row> {
 fn egress_rows() -> Vec<Row> {
     vec![
         (
-            "nowhere to go, and still who comes is answered",
+            "egress is denied, and replies to incoming connections pass",
             vec![policy("client", "egress", value!([]))],
             vec![("client", SERVER, false), ("client", OUTSIDE, false), ("server", CLIENT, true)],
         ),
         (
-            "a block without a part of it",
+            "an IP block with an exception",
             vec![policy(
                 "client",
                 "egress",
@@ -157,12 +157,12 @@ fn egress_rows() -> Vec<Row> {
             ],
         ),
         (
-            "a block of IPv6",
+            "an IPv6 block",
             vec![policy("client", "egress", value!([{"to": [{"ipBlock": {"cidr": "fd00:1::4/127"}}]}]))],
             vec![("client", OTHER_SIX, true), ("client", SERVER_SIX, false), ("client", OTHER, false)],
         ),
         (
-            "where to go by the name that the other has for its port",
+            "egress to a named port of the peer",
             vec![policy("client", "egress", value!([{"to": [{"podSelector": {}}], "ports": [{"port": "web"}]}]))],
             vec![("client", SERVER, true), ("client", SERVER_OTHER_PORT, false), ("client", OTHER, false)],
         ),
@@ -172,9 +172,6 @@ fn egress_rows() -> Vec<Row> {
 
 #[test]
 fn policies_pass_allowed_traffic_only() {
-    if !is_root() {
-        return;
-    }
     let fixture = Fixture::new(Mode::Nftables);
     let node = &fixture.topology.node;
     fixture.topology.outside.serve("0.0.0.0:8080");
@@ -193,9 +190,6 @@ fn policies_pass_allowed_traffic_only() {
 /// Uses a service whose endpoint is the node itself, like the built-in DNS, and a policy that denies all egress.
 #[test]
 fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
-    if !is_root() {
-        return;
-    }
     let mut fixture = Fixture::new(Mode::Nftables);
     fixture.service("dns", value!({"clusterIP": DNS_IP, "ports": [{"name": "p", "port": 53}]}));
     fixture.slice("dns", vec![value!({"addresses": ["192.0.2.1"], "nodeName": "a"})]);
@@ -210,13 +204,17 @@ fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
         ("no policy", Vec::new(), true),
         ("all egress denied", vec![deny()], false),
         (
-            "DNS allowed as people do",
+            "DNS allowed by the usual rule",
             allow(value!([{"to": [(dns_pods.clone())], "ports": [{"port": 53, "protocol": "TCP"}]}])),
             true,
         ),
-        ("DNS by the name of its port", allow(value!([{"to": [(dns_pods)], "ports": [{"port": "dns-tcp"}]}])), true),
-        ("port 53 of everyone", allow(value!([{"ports": [{"port": 53}]}])), true),
-        ("the block that it is in", allow(value!([{"to": [{"ipBlock": {"cidr": "10.96.0.0/16"}}]}])), true),
+        ("DNS allowed by port name", allow(value!([{"to": [(dns_pods)], "ports": [{"port": "dns-tcp"}]}])), true),
+        ("port 53 of all peers", allow(value!([{"ports": [{"port": 53}]}])), true),
+        (
+            "an IP block that contains the DNS address",
+            allow(value!([{"to": [{"ipBlock": {"cidr": "10.96.0.0/16"}}]}])),
+            true,
+        ),
         ("another port", allow(value!([{"ports": [{"port": 54}]}])), false),
         ("other pods", allow(value!([{"to": [{"podSelector": {}}]}])), false),
     ];
@@ -229,9 +227,6 @@ fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
 
 #[test]
 fn rules_of_an_earlier_run_do_not_outlive_it() {
-    if !is_root() {
-        return;
-    }
     let fixture = Fixture::new(Mode::Nftables);
     let node = &fixture.topology.node;
     let closed = [policy("server", "ingress", value!([])), policy("client", "egress", value!([]))];

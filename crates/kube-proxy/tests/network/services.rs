@@ -10,14 +10,11 @@ use kube_proxy::config::Mode;
 use kube_proxy::dataplane::{Settings, clean_up};
 
 use crate::fixture::{Fixture, ip, plain, settings};
-use crate::topology::{Namespace, Stranger, Topology, is_root};
+use crate::topology::{Namespace, Stranger, Topology};
 
 const MODES: [Mode; 3] = [Mode::Nftables, Mode::Iptables, Mode::Userspace];
 
 fn in_each_mode(check: impl Fn(Fixture)) {
-    if !is_root() {
-        return;
-    }
     for mode in MODES {
         println!("{mode:?}");
         check(Fixture::new(mode));
@@ -34,7 +31,7 @@ fn services_reach_endpoints_from_pods_node_and_outside() {
         );
         fixture.sync();
         let error = fixture.pods[0].call("10.96.0.1:80").unwrap_err();
-        assert!(error.contains("refused"), "nobody is there: {error}");
+        assert!(error.contains("refused"), "no process listens: {error}");
         fixture.endpoints("web", &[3]);
         fixture.endpoints("six", &[3]);
         fixture.sync();
@@ -131,12 +128,19 @@ fn traffic_policy_local_keeps_the_source_and_source_ranges_are_enforced() {
         fixture.endpoints("local", &[3]);
         fixture.sync();
         assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))));
-        assert_eq!(fixture.pods[1].call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "an endpoint that comes to itself");
+        assert_eq!(
+            fixture.pods[1].call("192.0.2.1:30080"),
+            Ok(ip("10.244.1.1")),
+            "an endpoint that connects to itself is masqueraded"
+        );
         assert_eq!(fixture.topology.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")));
         fixture.endpoints("local", &[3, 200]);
         fixture.sync();
-        assert_eq!(fixture.topology.outside.call("192.0.2.1:30080"), Ok(seen), "as who it is");
-        assert!(fixture.topology.outside.call("192.0.2.200:80").is_err(), "not one of those who may");
+        assert_eq!(fixture.topology.outside.call("192.0.2.1:30080"), Ok(seen), "the pod keeps its source address");
+        assert!(
+            fixture.topology.outside.call("192.0.2.200:80").is_err(),
+            "the client is not in loadBalancerSourceRanges"
+        );
         // Overlapping ranges, each replacing the previous.
         for ranges in [&["192.0.2.0/25", "192.0.0.0/8", "192.0.2.2/32"][..], &["192.0.2.0/25"], &["192.0.2.0/24"]] {
             guard(&mut fixture, ranges);
@@ -200,16 +204,17 @@ fn addresses_of_other_hosts_are_not_taken_over() {
         fixture.endpoints("web", &[3]);
         fixture.sync();
         fixture.topology.outside.serve("0.0.0.0:9");
-        assert_eq!(fixture.topology.node.call("192.0.2.2:9"), Ok(ip("192.0.2.1")), "it is another machine");
+        assert_eq!(
+            fixture.topology.node.call("192.0.2.2:9"),
+            Ok(ip("192.0.2.1")),
+            "the address belongs to another host"
+        );
         assert_eq!(fixture.topology.outside.call("192.0.2.1:80"), Ok(ip("10.244.1.1")));
     });
 }
 
 #[test]
 fn proxy_restart_loses_no_connection() {
-    if !is_root() {
-        return;
-    }
     for mode in [Mode::Nftables, Mode::Iptables] {
         let mut fixture = Fixture::new(mode);
         fixture.service("web", plain("10.96.0.1"));
@@ -245,9 +250,6 @@ fn proxy_restart_loses_no_connection() {
 
 #[test]
 fn iptables_mode_serves_node_ports_on_every_address_and_loopback() {
-    if !is_root() {
-        return;
-    }
     let mut fixture = Fixture::new(Mode::Iptables);
     fixture.service("web", plain("10.96.0.1"));
     fixture.endpoints("web", &[3]);
@@ -261,9 +263,6 @@ fn iptables_mode_serves_node_ports_on_every_address_and_loopback() {
 
 #[test]
 fn loopback_interface_is_unreachable_from_outside() {
-    if !is_root() {
-        return;
-    }
     let fixture = Fixture::new(Mode::Iptables);
     fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
     let Topology { node, outside } = &fixture.topology;
@@ -272,9 +271,9 @@ fn loopback_interface_is_unreachable_from_outside() {
     let stranger = Stranger::new(outside, "via 192.0.2.1");
     assert!(!stranger.reaches(node));
     node.serve("127.0.0.1:9");
-    assert_eq!(node.call("127.0.0.1:9"), Ok(ip("127.0.0.1")), "the node itself does");
+    assert_eq!(node.call("127.0.0.1:9"), Ok(ip("127.0.0.1")), "the node itself can connect");
     node.run("iptables -F KUBE-FIREWALL");
-    assert!(stranger.reaches(node), "the rule is what keeps it away");
+    assert!(stranger.reaches(node), "without the rule the connection succeeds");
     // After cleanup the loopback interface stays unreachable.
     node.enter(clean_up).unwrap();
     assert!(!stranger.reaches(node));
@@ -282,9 +281,6 @@ fn loopback_interface_is_unreachable_from_outside() {
 
 #[test]
 fn unknown_service_port_is_rejected() {
-    if !is_root() {
-        return;
-    }
     let mut fixture = Fixture::new(Mode::Nftables);
     fixture.service("web", plain("10.96.0.1"));
     fixture.endpoints("web", &[3]);
@@ -310,9 +306,6 @@ fn unknown_service_port_is_rejected() {
 
 #[test]
 fn unused_chains_are_bounded_and_do_not_outlive_a_restart() {
-    if !is_root() {
-        return;
-    }
     let mut fixture = Fixture::new(Mode::Nftables);
     let picking = |fixture: &Fixture| -> Vec<String> {
         let table = fixture.topology.node.run("nft list table ip kube-proxy");
@@ -325,7 +318,7 @@ fn unused_chains_are_bounded_and_do_not_outlive_a_restart() {
         fixture.endpoints("web", endpoints);
         fixture.sync();
     }
-    assert_eq!(picking(&fixture).len(), 6, "one for each number of endpoints so far");
+    assert_eq!(picking(&fixture).len(), 6, "one chain for each number of endpoints");
     // Users choose the timeout, so that every value could leave a chain behind.
     let mut most = 0;
     for seconds in 1..200 {
@@ -377,24 +370,36 @@ fn choices() -> Vec<Choice> {
     vec![
         ("hints for this zone", value!({}), vec![endpoint(2, zone("z1")), endpoint(3, zone("z2"))], own, vec![2]),
         (
-            "no endpoint is meant for this zone",
+            "no endpoint has a hint for this zone",
             value!({}),
             vec![endpoint(2, zone("z2")), endpoint(3, zone("z2"))],
             own,
             vec![2, 3],
         ),
         (
-            "hints for this node, as traffic distribution gives them",
+            "node hints, as set by trafficDistribution",
             value!({"trafficDistribution": "PreferSameNode"}),
             vec![endpoint(3, node("a")), endpoint(4, node("b"))],
             own,
             vec![3],
         ),
-        ("inside traffic that stays on the node", local("internalTrafficPolicy"), near(), own, vec![2]),
-        ("a port of the node is no inside traffic", local("internalTrafficPolicy"), near(), of_node, vec![2, 3]),
-        ("one that is about to go, while there are others", value!({}), going(is(true, true, false)), own, vec![3]),
-        ("one that is about to go, and no other that works", value!({}), going(is(false, false, true)), own, vec![2]),
-        ("the last one here, about to go", local("externalTrafficPolicy"), going(elsewhere()), of_node, vec![2]),
+        ("internalTrafficPolicy Local", local("internalTrafficPolicy"), near(), own, vec![2]),
+        (
+            "node ports are not subject to internalTrafficPolicy",
+            local("internalTrafficPolicy"),
+            near(),
+            of_node,
+            vec![2, 3],
+        ),
+        ("a terminating endpoint beside ready ones", value!({}), going(is(true, true, false)), own, vec![3]),
+        ("a terminating, serving endpoint and no ready one", value!({}), going(is(false, false, true)), own, vec![2]),
+        (
+            "the last local endpoint is terminating",
+            local("externalTrafficPolicy"),
+            going(elsewhere()),
+            of_node,
+            vec![2],
+        ),
     ]
 }
 
@@ -451,7 +456,7 @@ fn session_affinity_lasts_for_its_timeout() {
             assert_eq!(fixture.topology.node.call("10.96.0.1:90").unwrap(), first);
         }
         loop {
-            assert!(std::time::Instant::now() < deadline, "it sticks for ever");
+            assert!(std::time::Instant::now() < deadline, "the affinity does not expire");
             std::thread::sleep(Duration::from_millis(2500));
             if fixture.topology.node.call("10.96.0.1:90").unwrap() != first {
                 break;

@@ -217,7 +217,7 @@ mod tests {
         let (modest, greedy) = (rank(false, 0, 10), rank(false, 0, 1000));
         let (before, after) = (SystemTime::now() - Duration::from_secs(1), SystemTime::now() + Duration::from_secs(1));
         let [one, two] = &mut nodes;
-        assert!(!one.claim_turn(modest, after).unwrap(), "the other node has not looked yet");
+        assert!(!one.claim_turn(modest, after).unwrap(), "the other node has not reported yet");
         assert!(two.claim_turn(greedy, before).unwrap());
         one.pass_turn().unwrap();
         assert!(!one.claim_turn(modest, before).unwrap(), "the other node is evicting");
@@ -226,7 +226,7 @@ mod tests {
         one.pass_turn().unwrap();
         drop(nodes);
         let mut alone = Turns::enlist(dir.path(), dir.path(), "three").unwrap();
-        assert!(alone.claim_turn(modest, SystemTime::now()).unwrap(), "kubelets that no longer run do not count");
+        assert!(alone.claim_turn(modest, SystemTime::now()).unwrap(), "exited kubelets are ignored");
         let left = fs::read_dir(&alone.dir).unwrap().count();
         assert_eq!(left, 1, "and leave nothing behind");
     }

@@ -1,22 +1,23 @@
-//! Registry credentials from image pull secrets.
+//! Registry credentials: those of image pull secrets, and the images that a credential is for.
 
 use apimachinery::{Object, Value, json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use node_api::cri::v1;
 
-use super::verification::SecretUse;
+use super::verification::{SecretUse, Source};
 use crate::environment::secret_entries;
 use crate::plugins::sha256_hex;
 
-/// A registry credential and its Secret.
-#[derive(Clone, Debug, PartialEq)]
+/// A registry credential.
+#[derive(Clone, PartialEq)]
 pub(super) struct Credential {
     pub auth: v1::AuthConfig,
-    pub secret: SecretUse,
+    /// The object that the credential comes from. A credential without one is for all pods of the node.
+    pub source: Option<Source>,
 }
 
-/// Returns the credentials that match an image, the most specific first.
+/// Returns the credentials of image pull secrets that match an image, the most specific first.
 pub(super) fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
     let (host, path) = parts(image);
     let mut found: Vec<(usize, Credential)> = Vec::new();
@@ -29,7 +30,7 @@ pub(super) fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
             for (registry, entry) in registries.as_object().into_iter().flat_map(Object::iter) {
                 if let Some(exactness) = fit(registry, &host, &path) {
                     let auth = read(entry);
-                    found.push((exactness, Credential { secret: used(secret, &auth), auth }));
+                    found.push((exactness, Credential { source: Some(Source::Secret(used(secret, &auth))), auth }));
                 }
             }
         }
@@ -43,6 +44,12 @@ fn used(secret: &Value, auth: &v1::AuthConfig) -> SecretUse {
     let auth_fields = [&auth.username, &auth.password, &auth.identity_token].map(|part| Value::from(part.as_str()));
     let hash = sha256_hex(&json::to_string(&Value::Array(auth_fields.into())));
     SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash }
+}
+
+/// Returns how specific a pattern, such as `*.example.com/team`, is for an image that it matches.
+pub(super) fn specificity(pattern: &str, image: &str) -> Option<usize> {
+    let (host, path) = parts(image);
+    fit(pattern, &host, &path)
 }
 
 /// Splits an image name into its registry and the rest.
@@ -65,15 +72,43 @@ fn fit(entry: &str, host: &str, path: &str) -> Option<usize> {
     (same && path.starts_with(of_path)).then_some(of_path.len())
 }
 
+/// Whether a host matches a pattern: with the same port, and part by part of the name.
 fn wildcard(pattern: &str, host: &str) -> bool {
-    let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
-    let part = |(pattern, part): (&&str, &&str)| match pattern.split_once('*') {
-        Some((before, after)) => {
-            part.len() >= before.len() + after.len() && part.starts_with(before) && part.ends_with(after)
-        }
-        None => pattern == part,
+    let split = |text: &str| -> (Vec<String>, String) {
+        let (name, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        (name.split('.').map(str::to_owned).collect(), port.to_owned())
     };
-    pattern.len() == host.len() && pattern.iter().zip(&host).all(part)
+    let ((pattern, pattern_port), (host, port)) = (split(pattern), split(host));
+    let is_part = |(pattern, part): (&String, &String)| glob(pattern.as_bytes(), part.as_bytes());
+    pattern_port == port && pattern.len() == host.len() && pattern.iter().zip(&host).all(is_part)
+}
+
+/// Whether a text matches a pattern with `*` for any characters and `?` for one.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut retry) = ((0, 0), None);
+    loop {
+        match (pattern.get(at.0), text.get(at.1)) {
+            (None, None) => return true,
+            (Some(b'*'), _) => {
+                retry = Some(at);
+                at.0 += 1;
+                continue;
+            }
+            (Some(expected), Some(found)) if *expected == b'?' || expected == found => {
+                at = (at.0 + 1, at.1 + 1);
+                continue;
+            }
+            _ => {}
+        }
+        // The last `*` takes one more character.
+        match retry {
+            Some((star, from)) if from < text.len() => {
+                retry = Some((star, from + 1));
+                at = (star + 1, from + 1);
+            }
+            _ => return false,
+        }
+    }
 }
 
 fn read(entry: &Value) -> v1::AuthConfig {
@@ -115,8 +150,33 @@ mod tests {
         assert_eq!(users("x.example/app"), ["w"]);
         assert_eq!(users("busybox"), ["d"]);
         assert_eq!(users("other.org/app"), [""; 0]);
-        let hash = |image: &str| of(std::slice::from_ref(&secret), image)[0].secret.hash.clone();
+        let hash = |image: &str| match of(std::slice::from_ref(&secret), image)[0].source.clone() {
+            Some(Source::Secret(secret)) => secret.hash,
+            _ => panic!("a pull secret is the source"),
+        };
         assert_eq!(hash("r.example/team/app"), hash("r.example/team/other"));
         assert_ne!(hash("r.example/team/app"), hash("r.example/other"), "each login has a hash of its own");
+    }
+
+    #[test]
+    fn patterns_match_hosts_part_by_part_and_paths_by_prefix() {
+        let check = |pattern: &str, image: &str, expect: bool| {
+            assert_eq!(specificity(pattern, image).is_some(), expect, "{pattern} {image}");
+        };
+        check("123.dkr.example", "123.dkr.example/a", true);
+        check("*.azurecr.io", "team.azurecr.io/a", true);
+        check("*.azurecr.io", "a.team.azurecr.io/a", false);
+        check("*.*.azurecr.io", "a.team.azurecr.io/a", true);
+        check("*.dkr.*.example", "1.dkr.eu-1.example/a", true);
+        check("app*.k8s.io", "app2.k8s.io/a", true);
+        check("a*b*c.io", "aXbYc.io/a", true);
+        check("a*b*c.io", "aXcYb.io/a", false);
+        check("r?.example", "r1.example/a", true);
+        check("r.example:8080/path", "r.example:8080/path/a", true);
+        check("r.example:8080/path", "r.example:8080/other", false);
+        check("*.example", "r.example:8080/a", false);
+        check("*.example:8080", "r.example:8080/a", true);
+        check("*.*", "r.example:8080/a", false);
+        check("docker.io", "docker.io/library/a", true);
     }
 }

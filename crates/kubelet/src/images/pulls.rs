@@ -13,7 +13,7 @@ use apimachinery::{Value, json, value};
 use node_api::cri::v1;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::verification::{self, Access, Decision, ImageOrigin, Record, SecretUse, Verification};
+use super::verification::{self, Access, AccountUse, Decision, ImageOrigin, Record, SecretUse, Source, Verification};
 use crate::blocking;
 use crate::plugins::sha256_hex;
 
@@ -36,8 +36,9 @@ impl Pulls {
         Self { dir: root_dir.join("image_manager"), rules, state: Mutex::default() }
     }
 
-    /// Whether a pod with these secrets may use an image that is present; false if its record cannot be read.
-    pub(super) async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
+    /// Whether a pod with credentials of these sources may use an image that is present; false if its record cannot be
+    /// read.
+    pub(super) async fn may_use(&self, image: &str, reference: &str, sources: &[Source]) -> bool {
         let state = self.state.lock().await;
         let record = match blocking::in_place(|| self.record(reference)) {
             Ok(record) => record,
@@ -51,11 +52,11 @@ impl Pulls {
             None if state.contains_key(image) || self.intent(image).exists() => ImageOrigin::Pulling,
             None => ImageOrigin::Preloaded,
         };
-        match self.rules.verdict(image, known, secrets) {
+        match self.rules.verdict(image, known, sources) {
             Decision::Allowed => true,
-            Decision::AllowedBy(secret) => {
+            Decision::AllowedBy(source) => {
                 // If the record cannot be written, the next check only repeats this decision.
-                let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(secret))));
+                let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(source))));
                 if let Err(error) = written {
                     tracing::warn!(%error, reference, "failed to update an image pull record");
                 }
@@ -74,9 +75,9 @@ impl Pulls {
         Ok(())
     }
 
-    /// Records the end of a pull. `pulled` is the image reference and the secret that was used, if any; `None` if the
-    /// pull failed.
-    pub(super) async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
+    /// Records the end of a pull. `pulled` is the image reference and the source of the credential that was used, if it
+    /// has one; `None` if the pull failed.
+    pub(super) async fn end(&self, image: &str, pulled: Option<(&str, Option<&Source>)>) {
         let mut state = self.state.lock().await;
         if let Some((reference, by)) = pulled
             && let Err(error) = blocking::in_place(|| self.write(&state, image, reference, Some(by)))
@@ -135,7 +136,7 @@ impl Pulls {
         _alone: &MutexGuard<'_, State>,
         image: &str,
         reference: &str,
-        by: Option<Option<&SecretUse>>,
+        by: Option<Option<&Source>>,
     ) -> io::Result<()> {
         // An unreadable record is replaced: the new one allows less, never more.
         let before = self.record(reference).ok().flatten();
@@ -213,10 +214,14 @@ fn to_value(reference: &str, record: &Record) -> Value {
     if let Value::Object(entries) = &mut mapping {
         for (repository, access) in record {
             let secrets: Vec<Value> = access.secrets.iter().map(of_secret).collect();
-            let entry = match access.everybody {
+            let mut entry = match access.everybody {
                 true => value!({"nodePodsAccessible": true}),
                 false => value!({"kubernetesSecrets": secrets}),
             };
+            if let Some(entry) = entry.as_object_mut().filter(|_| !access.accounts.is_empty()) {
+                let accounts: Vec<Value> = access.accounts.iter().map(of_account).collect();
+                entry.insert("kubernetesServiceAccounts", Value::Array(accounts));
+            }
             entries.insert(repository.as_str(), entry);
         }
     }
@@ -229,15 +234,24 @@ fn of_secret(secret: &SecretUse) -> Value {
         "credentialHash": (secret.hash.as_str())})
 }
 
+fn of_account(account: &AccountUse) -> Value {
+    value!({"uid": (account.uid.as_str()), "namespace": (account.namespace.as_str()), "name": (account.name.as_str())})
+}
+
 fn read(value: &Value) -> Record {
     let entries = value["credentialMapping"].as_object().into_iter().flat_map(apimachinery::Object::iter);
     let secret = |value: &Value| {
         let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
         SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash: text("credentialHash") }
     };
+    let account = |value: &Value| {
+        let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
+        AccountUse { uid: text("uid"), namespace: text("namespace"), name: text("name") }
+    };
     let access = |value: &Value| Access {
         everybody: value["nodePodsAccessible"].as_bool() == Some(true),
         secrets: value["kubernetesSecrets"].as_array().unwrap_or_default().iter().map(secret).collect(),
+        accounts: value["kubernetesServiceAccounts"].as_array().unwrap_or_default().iter().map(account).collect(),
     };
     entries.map(|(repository, value)| (repository.to_owned(), access(value))).collect()
 }
@@ -250,8 +264,13 @@ mod tests {
 
     const IMAGE: &str = "r.example/a:1";
 
-    fn secret(name: &str) -> SecretUse {
-        SecretUse { uid: "u".into(), namespace: "n".into(), name: name.into(), hash: format!("hash of {name}") }
+    fn secret(name: &str) -> Source {
+        let hash = format!("hash of {name}");
+        Source::Secret(SecretUse { uid: "u".into(), namespace: "n".into(), name: name.into(), hash })
+    }
+
+    fn account(name: &str) -> Source {
+        Source::Account(AccountUse { uid: "u".into(), namespace: "n".into(), name: name.into() })
     }
 
     async fn reconcile(pulls: &Pulls, images: &[(&str, &str)]) {
@@ -278,6 +297,10 @@ mod tests {
         assert!(next.may_use(IMAGE, "id", &[secret("one")]).await);
         assert!(!next.may_use(IMAGE, "id", &[secret("two")]).await);
         assert_eq!(fs::read_dir(dir.path().join("image_manager/pulling")).unwrap().count(), 0);
+        next.end(IMAGE, Some(("id", Some(&account("robot"))))).await;
+        assert!(pulls().may_use(IMAGE, "id", &[account("robot")]).await);
+        assert!(pulls().may_use(IMAGE, "id", &[secret("one")]).await);
+        assert!(!pulls().may_use(IMAGE, "id", &[account("other")]).await);
         next.record_start(IMAGE).await.unwrap();
         next.end(IMAGE, Some(("id", None))).await;
         assert!(pulls().may_use(IMAGE, "id", &[]).await, "everybody could pull it");

@@ -68,6 +68,21 @@ pub struct SecretUse {
     pub hash: String,
 }
 
+/// A service account whose token gave the credentials that pulled an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AccountUse {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// The object that a credential comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Secret(SecretUse),
+    Account(AccountUse),
+}
+
 impl SecretUse {
     fn is_same_object(&self, other: &Self) -> bool {
         (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
@@ -77,9 +92,10 @@ impl SecretUse {
 /// The credentials that pulled an image under one repository name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Whether the image was pulled without credentials.
+    /// Whether the image was pulled without credentials, or with those of the node.
     pub everybody: bool,
     pub secrets: Vec<SecretUse>,
+    pub accounts: Vec<AccountUse>,
 }
 
 /// Access to an image by repository.
@@ -101,14 +117,14 @@ pub enum Decision<'a> {
     Allowed,
     /// Allowed by a secret that must be recorded: either another secret with the recorded credentials, or a recorded
     /// secret with new credentials.
-    AllowedBy(&'a SecretUse),
+    AllowedBy(&'a Source),
     /// The pod must pull the image with its own credentials.
     MustPull,
 }
 
 impl Verification {
-    /// Decides from the record of an image and the pod's matching secrets.
-    pub fn verdict<'a>(&self, image: &str, known: ImageOrigin<'_>, secrets: &'a [SecretUse]) -> Decision<'a> {
+    /// Decides from the record of an image and the sources of the pod's matching credentials.
+    pub fn verdict<'a>(&self, image: &str, known: ImageOrigin<'_>, sources: &'a [Source]) -> Decision<'a> {
         let repository = repository(image);
         let required = match self {
             Self::Never => false,
@@ -124,13 +140,18 @@ impl Verification {
         if access.everybody {
             return Decision::Allowed;
         }
-        for secret in secrets {
+        for source in sources {
+            let secret = match source {
+                Source::Account(account) if access.accounts.contains(account) => return Decision::Allowed,
+                Source::Account(_) => continue,
+                Source::Secret(secret) => secret,
+            };
             for used in &access.secrets {
                 let (same_object, same_hash) = (secret.is_same_object(used), secret.hash == used.hash);
                 match (same_object, same_hash) {
                     (true, true) => return Decision::Allowed,
                     (false, false) => {}
-                    _ if access.secrets.len() < SECRETS_MAX => return Decision::AllowedBy(secret),
+                    _ if access.secrets.len() < SECRETS_MAX => return Decision::AllowedBy(source),
                     _ => return Decision::Allowed,
                 }
             }
@@ -139,14 +160,19 @@ impl Verification {
     }
 }
 
-/// Adds a pull, with or without a secret, to a record. Returns whether the record changed.
-pub(super) fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
+/// Adds a pull, with a credential of a pod or another one, to a record. Returns whether the record changed.
+pub(super) fn add(record: &mut Record, image: &str, by: Option<&Source>) -> bool {
     let access = record.entry(repository(image)).or_default();
     let before = access.clone();
     match by {
         _ if access.everybody => {}
-        None => *access = Access { everybody: true, secrets: Vec::new() },
-        Some(secret) => {
+        None => *access = Access { everybody: true, ..Access::default() },
+        Some(Source::Account(account)) if access.accounts.contains(account) => {}
+        Some(Source::Account(account)) => {
+            access.accounts.push(account.clone());
+            access.accounts.sort();
+        }
+        Some(Source::Secret(secret)) => {
             access.secrets.retain(|used| !used.is_same_object(secret));
             access.secrets.push(secret.clone());
             access.secrets.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
@@ -171,8 +197,13 @@ pub(super) fn repository(image: &str) -> String {
 mod tests {
     use super::*;
 
-    fn secret(name: &str, hash: &str) -> SecretUse {
-        SecretUse { uid: format!("u-{name}"), namespace: "n".into(), name: name.into(), hash: hash.into() }
+    fn secret(name: &str, hash: &str) -> Source {
+        let uid = format!("u-{name}");
+        Source::Secret(SecretUse { uid, namespace: "n".into(), name: name.into(), hash: hash.into() })
+    }
+
+    fn account(name: &str, uid: &str) -> Source {
+        Source::Account(AccountUse { uid: uid.into(), namespace: "n".into(), name: name.into() })
     }
 
     #[test]
@@ -190,10 +221,11 @@ mod tests {
         let mut record = Record::new();
         add(&mut record, "r.example/a:1", Some(&secret("one", "h1")));
         let rules = Verification::default();
-        let check = |image: &str, known: ImageOrigin<'_>, of_pod: &[SecretUse], expect: &str| {
+        let check = |image: &str, known: ImageOrigin<'_>, of_pod: &[Source], expect: &str| {
             let verdict = match rules.verdict(image, known, of_pod) {
                 Decision::Allowed => "allowed".to_owned(),
-                Decision::AllowedBy(secret) => format!("allowed by {}", secret.name),
+                Decision::AllowedBy(Source::Secret(secret)) => format!("allowed by {}", secret.name),
+                Decision::AllowedBy(Source::Account(_)) => panic!("a service account needs no other record"),
                 Decision::MustPull => "must pull".to_owned(),
             };
             assert_eq!(verdict, expect, "{image} {known:?} {of_pod:?}");
@@ -207,6 +239,14 @@ mod tests {
         check("r.example/a:1", pulled, &[secret("two", "h2"), secret("three", "h1")], "allowed by three");
         check("r.example/a:1", pulled, &[secret("one", "changed")], "allowed by one");
         check("r.example/other:1", pulled, &[secret("one", "h1")], "must pull");
+        let mut by_account = record.clone();
+        assert!(add(&mut by_account, "r.example/a:1", Some(&account("robot", "1"))));
+        assert!(!add(&mut by_account, "r.example/a:1", Some(&account("robot", "1"))));
+        let pulled_by_account = ImageOrigin::Pulled(&by_account);
+        check("r.example/a:1", pulled_by_account, &[account("robot", "1")], "allowed");
+        check("r.example/a:1", pulled_by_account, &[account("robot", "2")], "must pull");
+        check("r.example/a:1", pulled_by_account, &[secret("one", "h1")], "allowed");
+        check("r.example/a:1", pulled, &[account("robot", "1")], "must pull");
         let mut open = record.clone();
         assert!(add(&mut open, "r.example/a", None), "what everybody may pull");
         check("r.example/a:1", ImageOrigin::Pulled(&open), &[], "allowed");
@@ -236,6 +276,7 @@ mod tests {
         assert!(add(&mut record, "r.example/a", Some(&secret("one", "old"))));
         assert!(add(&mut record, "r.example/a:2", Some(&secret("one", "new"))));
         assert!(!add(&mut record, "r.example/a", Some(&secret("one", "new"))));
-        assert_eq!(record["r.example/a"].secrets, [secret("one", "new")]);
+        let secrets = record["r.example/a"].secrets.iter().cloned().map(Source::Secret);
+        assert_eq!(secrets.collect::<Vec<_>>(), [secret("one", "new")]);
     }
 }

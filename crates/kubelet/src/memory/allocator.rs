@@ -338,7 +338,7 @@ mod tests {
         assert!(bank.keep_only(|uid| uid == "none") && bank.given().is_empty());
         admit(&mut bank, &pod("wide", 0, 150), Some(Nodes::of([0]))).unwrap();
         assert_eq!(nodes(&bank, "wide"), [0, 1]);
-        assert!(admit(&mut bank, &pod("e", 0, 10), None).is_ok(), "from the same company");
+        assert!(admit(&mut bank, &pod("e", 0, 10), None).is_ok(), "from the same vendor");
         assert_eq!(nodes(&bank, "e"), [0, 1]);
         assert!(admit(&mut bank, &pod("f", 0, 31), None).is_err());
     }

@@ -52,7 +52,7 @@ fn open() -> io::Result<AsyncFd<File>> {
     let file = File::options().read(true).custom_flags(flags).open(LOG)?;
     rustix::fs::seek(&file, SeekFrom::End(0))?;
     // The file is owned by the value and never replaced, which is the safety condition of the newer function.
-    #[expect(deprecated, reason = "the newer one is unsafe, and unsafe code lives in `sys`")]
+    #[expect(deprecated, reason = "the replacement is unsafe, and only `sys` contains unsafe code")]
     AsyncFd::new(file)
 }
 

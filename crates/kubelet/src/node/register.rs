@@ -7,6 +7,7 @@ use std::time::Duration;
 use apimachinery::meta::Meta;
 use apimachinery::patch::strategic;
 use apimachinery::{Object, Value, value};
+use cgroups::Controllers;
 use client::cache::Reader;
 use client::{Client, Error, Patch, Target, WriteOptions};
 use component_base::clock;
@@ -37,6 +38,8 @@ pub struct Pressure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConditions {
     pub pressure: Pressure,
+    /// Missing cgroup controllers whose limits are not enforced.
+    pub unenforced: Controllers,
     /// The host is about to shut down.
     pub shutting_down: bool,
     /// Device counts by resource.

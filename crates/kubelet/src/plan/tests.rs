@@ -2,6 +2,7 @@
 
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
+use cgroups::Controllers;
 
 use super::*;
 use crate::runtime_status::{Exit, Sandbox};
@@ -65,7 +66,7 @@ fn runtime(text: &str) -> RuntimePod {
 }
 
 fn planned(pod: &Value, runtime: &RuntimePod, local: &Local) -> (PodPlan, String) {
-    let plan = plan(&Observation { pod: Pod(pod), runtime, local, now: NOW });
+    let plan = plan(&Observation { pod: Pod(pod), runtime, local, unenforced: Controllers::default(), now: NOW });
     let lines: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
     (plan, lines.join("; "))
 }
@@ -143,7 +144,7 @@ fn failed_container_waits_for_its_backoff() {
 fn container_failing_a_probe_is_killed_once_and_restarted() {
     let pod = pod("OnFailure", &[], &[], &["a"]);
     let mut local = Local::default();
-    let failed = Verdicts { failed: Some("liveness"), ..Verdicts::default() };
+    let failed = ProbeState { failed: Some("liveness"), ..ProbeState::default() };
     local.probes.insert("a1".into(), failed);
     let (plan, _) = planned(&pod, &runtime("ready a:run"), &local);
     let Action::Kill { message, restart: true, .. } = &plan.actions[0] else { panic!("{plan:?}") };
@@ -210,7 +211,7 @@ fn termination_kills_containers_then_sidecars_then_stops_sandbox() {
     local.ending = Some(Ending { grace_seconds: 1, ..ending });
     check("ready a:run", &local, "kill a a1 within 1s");
     local.starting = true;
-    assert!(!check("", &local, "").done, "what is being made is waited for");
+    assert!(!check("", &local, "").done, "the plan waits for containers that are being created");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use apimachinery::meta::Meta;
-use apimachinery::{Resource, Value, json, value};
+use apimachinery::{Value, json, value};
 use client::{Client, Target};
+use controller::kinds;
 use node_api::dra as v1;
 use node_api::dra::dra_plugin_client::DraPluginClient;
 use tonic::transport::Channel;
@@ -19,8 +20,6 @@ use super::{Drivers, Kind};
 use crate::blocking;
 use crate::checkpoint;
 use crate::pod::{Container, Pod};
-
-static CLAIMS: Resource = Resource::namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
 
 /// File name of the record of prepared claims.
 const FILE: &str = "claims.json";
@@ -42,7 +41,7 @@ pub enum ClaimError {
         /// The driver's error message.
         problem: String,
     },
-    #[error("cannot write down what was prepared")]
+    #[error("failed to save the prepared claims")]
     Io(#[from] std::io::Error),
 }
 
@@ -88,7 +87,8 @@ impl Claims {
         let mut found: Vec<(String, Value)> = Vec::new();
         for reference in references {
             let Some((name, claim)) = claim_of(pod, reference)? else { continue };
-            let result = self.client.get(&Target::named(&CLAIMS, pod.namespace(), claim.as_str())).await;
+            let result =
+                self.client.get(&Target::named(&kinds::RESOURCE_CLAIMS, pod.namespace(), claim.as_str())).await;
             let object = result.map_err(|error| ClaimError::Api { name: claim, problem: error.to_string() })?;
             is_usable(pod, &object)?;
             found.push((name, object));
@@ -140,7 +140,7 @@ impl Claims {
         let failed = |problem: String| ClaimError::Driver { driver: driver.to_owned(), problem };
         let one = |(name, claim): &(String, v1::Claim)| {
             let found = response.claims.get(&claim.uid);
-            let found = found.ok_or_else(|| failed(format!("says nothing of claim {}", claim.name)))?;
+            let found = found.ok_or_else(|| failed(format!("returned no result for claim {}", claim.name)))?;
             if !found.error.is_empty() {
                 return Err(failed(found.error.clone()));
             }
@@ -266,7 +266,7 @@ async fn await_response<T>(
     match tokio::time::timeout(TIMEOUT, future).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(failed(status.message().to_owned())),
-        Err(_) => Err(failed(format!("no answer in {} seconds", TIMEOUT.as_secs()))),
+        Err(_) => Err(failed(format!("no response in {} seconds", TIMEOUT.as_secs()))),
     }
 }
 

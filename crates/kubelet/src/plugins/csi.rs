@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use apimachinery::meta::Meta;
-use apimachinery::{Object, Resource, Value, json, value};
+use apimachinery::{Object, Value, json, value};
 use client::{Client, Target};
 use controller::kinds;
 use node_api::csi as v1;
@@ -32,9 +32,6 @@ use crate::checkpoint;
 use crate::node::NodeConditions;
 use crate::pod::Pod;
 use crate::volumes::VolumeError;
-
-static DRIVERS: Resource = Resource::cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
-static ATTACHMENTS: Resource = Resource::cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 
 /// File name of the data for unpublishing.
 const DATA: &str = "vol_data.json";
@@ -151,7 +148,7 @@ impl Csi {
             await_response("NodeStageVolume", node.node_stage_volume(request)).await?;
             let noted =
                 blocking::in_place(|| sys::replace_file(&staging.with_file_name(STAGED), boot().as_bytes(), 0o600));
-            noted.map_err(VolumeError::io("write down that a volume is staged"))?;
+            noted.map_err(VolumeError::io("record that a volume is staged"))?;
         }
         let mut volume_context = attributes;
         if about.pod_info {
@@ -190,13 +187,13 @@ impl Csi {
                 await_response("NodeUnstageVolume", node.node_unstage_volume(request)).await?;
                 blocking::in_place(|| remove_staging(&staging));
             }
-            let forgotten = blocking::in_place(|| {
+            let removed = blocking::in_place(|| {
                 fs::remove_file(dir.join(DATA))?;
                 let _ = fs::remove_dir(dir.join("mount"));
                 self.report_in_use();
                 Ok(())
             });
-            forgotten.map_err(VolumeError::io(format!("forget {}", dir.display())))?;
+            removed.map_err(VolumeError::io(format!("forget {}", dir.display())))?;
         }
         Ok(())
     }
@@ -214,7 +211,7 @@ impl Csi {
         let name = format!("csi-{}", super::sha256_hex(&format!("{handle}{driver}{}", self.node_name)));
         let mut wait = ATTACHED_EVERY;
         for _ in 0..ATTACHED_ATTEMPTS {
-            match self.client.get(&Target::named(&ATTACHMENTS, "", name.as_str())).await {
+            match self.client.get(&Target::named(&kinds::VOLUME_ATTACHMENTS, "", name.as_str())).await {
                 // A VolumeAttachment that is being deleted may be detached before the volume is used.
                 Ok(found) if found["status"]["attached"].as_bool() == Some(true) && !Meta::of(&found).is_deleting() => {
                     return Ok(strings(&found["status"]["attachmentMetadata"]));
@@ -230,7 +227,7 @@ impl Csi {
     }
 
     async fn about(&self, driver: &str) -> Result<About, VolumeError> {
-        match self.client.get(&Target::named(&DRIVERS, "", driver)).await {
+        match self.client.get(&Target::named(&kinds::CSI_DRIVERS, "", driver)).await {
             Ok(found) => Ok(About::read(&found["spec"])),
             Err(error) if error.is_not_found() => Ok(About::read(&Value::Null)),
             Err(error) => Err(api("csidriver", driver, error)),
@@ -334,7 +331,7 @@ impl Data {
         let value = value!({"driverName": (self.driver.as_str()), "volumeHandle": (self.handle.as_str()),
             "attached": (self.attached), "staged": (self.staged), "published": (self.published.as_str())});
         let written = checkpoint::write(dir, DATA, &value);
-        written.map_err(VolumeError::io(format!("write down what is in {}", dir.display())))
+        written.map_err(VolumeError::io(format!("write the record of the volume in {}", dir.display())))
     }
 }
 

@@ -1,12 +1,10 @@
 //! The CSINode object: the CSI drivers of a node and the node ID of each.
 
 use apimachinery::meta::Meta;
-use apimachinery::{Object, Resource, Value, value};
+use apimachinery::{Object, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
 use node_api::csi::NodeGetInfoResponse;
-
-static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
 
 /// Adds a driver to the CSINode, and its topology labels to the Node.
 pub(super) async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoResponse) -> Result<(), Error> {
@@ -17,7 +15,7 @@ pub(super) async fn add(client: &Client, node: &str, name: &str, about: &NodeGet
         client.patch(&Target::named(&kinds::NODES, "", node), &patch, &WriteOptions::default()).await?;
     }
     let driver = driver(name, about);
-    let target = Target::named(&CSI_NODES, "", node);
+    let target = Target::named(&kinds::CSI_NODES, "", node);
     let change = Patch::Strategic(value!({"spec": {"drivers": [(driver.clone())]}}));
     match client.patch(&target, &change, &WriteOptions::default()).await {
         Err(error) if error.is_not_found() => {}
@@ -28,7 +26,7 @@ pub(super) async fn add(client: &Client, node: &str, name: &str, about: &NodeGet
         "metadata": {"name": node, "ownerReferences": [
             {"apiVersion": "v1", "kind": "Node", "name": node, "uid": (Meta::of(&owner).uid())}]},
         "spec": {"drivers": [driver]}});
-    match client.create(&Target::all(&CSI_NODES), &object, &WriteOptions::default()).await {
+    match client.create(&Target::all(&kinds::CSI_NODES), &object, &WriteOptions::default()).await {
         // Another driver created the object concurrently.
         Err(error) if error.is_already_exists() => {
             client.patch(&target, &change, &WriteOptions::default()).await.map(drop)
@@ -40,7 +38,7 @@ pub(super) async fn add(client: &Client, node: &str, name: &str, about: &NodeGet
 /// Removes a driver from the CSINode.
 pub(super) async fn remove(client: &Client, node: &str, name: &str) -> Result<(), Error> {
     let patch = Patch::Strategic(value!({"spec": {"drivers": [{"$patch": "delete", "name": name}]}}));
-    match client.patch(&Target::named(&CSI_NODES, "", node), &patch, &WriteOptions::default()).await {
+    match client.patch(&Target::named(&kinds::CSI_NODES, "", node), &patch, &WriteOptions::default()).await {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.map(drop),
     }

@@ -247,12 +247,10 @@ impl ContainerStarter {
 
     /// Returns the handler of the pod's RuntimeClass.
     async fn runtime_handler(&self) -> Result<String, String> {
-        static RUNTIME_CLASSES: apimachinery::Resource =
-            apimachinery::Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
         let Some(name) = self.pod().spec().str_at(&["runtimeClassName"]).filter(|name| !name.is_empty()) else {
             return Ok(String::new());
         };
-        match self.context.client.get(&client::Target::named(&RUNTIME_CLASSES, "", name)).await {
+        match self.context.client.get(&client::Target::named(&controller::kinds::RUNTIME_CLASSES, "", name)).await {
             Ok(class) => Ok(class.str_at(&["handler"]).unwrap_or_default().to_owned()),
             Err(error) => Err(format!("failed to get sandbox runtime: {error}")),
         }
@@ -423,7 +421,7 @@ impl ContainerStarter {
         let secrets = objects.get(&Kind::Secret).into_iter().flatten();
         let secrets: Vec<Value> =
             secrets.filter(|(name, _)| names.contains(&name.as_str())).filter_map(|(_, value)| value.clone()).collect();
-        let ensured = self.context.images.ensure(image, policy, &secrets, record_event).await;
+        let ensured = self.context.images.ensure(image, policy, self.pod(), &secrets, record_event).await;
         ensured.map_err(|error| Failure {
             reason: error.reason().to_owned(),
             message: error.to_string(),
@@ -456,7 +454,8 @@ impl ContainerStarter {
         let pod_dir = self.context.volumes.pod_dir(pod.uid());
         let hosts = blocking::in_place(|| self.write_hosts(&pod_dir));
         hosts.map_err(|error| bad(format!("cannot write the hosts file: {error}")))?;
-        let inputs = mounts::Inputs { pod_dir: &pod_dir, places: &prepared.places, environment: &environment, attempt };
+        let inputs =
+            mounts::Inputs { pod_dir: &pod_dir, locations: &prepared.places, environment: &environment, attempt };
         let mounts = blocking::in_place(|| mounts::all(container, &inputs));
         let mut mounts = mounts.map_err(|error| bad(error.describe()))?;
         let target = container.spec.str_at(&["targetContainerName"]).unwrap_or_default();
@@ -471,9 +470,9 @@ impl ContainerStarter {
         let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
         self.context.swap.add(pod, container, &mut resources);
         self.context.groups.add(&mut resources);
-        self.context.groups.keep_enforced(&mut resources);
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
         resources.cpuset_mems = self.context.memory.of(pod, container);
+        self.context.groups.keep_enforced(&mut resources);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;
         let needs = needs.map_err(|error| bad(error.to_string()))?;
         let inputs =

@@ -119,7 +119,7 @@ impl Server {
 async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) -> Response<Body> {
     let failed =
         |cause: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {cause}"));
-    let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is no URL")) };
+    let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is not a URL")) };
     let address = uri.authority().map_or(String::new(), ToString::to_string);
     let tcp = match TcpStream::connect(&address).await {
         Ok(tcp) => tcp,
@@ -163,8 +163,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         let _ = tokio::io::copy_bidirectional(&mut component_base::Idle::new(near, idle_max), &mut far).await;
     };
     tokio::spawn(task.in_current_span());
-    let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    let mut response = response.body(empty).expect("the answer is well formed");
+    let mut response = response.body(component_base::connection::empty()).expect("the response is well formed");
     response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("Upgrade"));
     response
 }

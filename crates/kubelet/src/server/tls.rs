@@ -226,7 +226,7 @@ mod tests {
         let new = write_pair(&certificate, &key, "new");
         let deadline = Instant::now() + Duration::from_secs(30);
         while served_certificate(&tls, &rustls::version::TLS13) != Some(new.clone()) {
-            assert!(Instant::now() < deadline, "the old certificate is still shown");
+            assert!(Instant::now() < deadline, "the server still presents the old certificate");
             std::thread::yield_now();
         }
     }

@@ -172,7 +172,7 @@ fn restarting(observed: &Observation<'_>, phase: &str) -> Option<Condition> {
 
 /// Returns PodResizePending and PodResizeInProgress.
 fn resizing(observed: &Observation<'_>) -> Vec<Condition> {
-    let Observation { pod, runtime, local, .. } = *observed;
+    let Observation { pod, runtime, local, unenforced, .. } = *observed;
     let pending = local.resize.as_ref().map(|pending| Condition {
         kind: "PodResizePending",
         holds: true,
@@ -182,7 +182,7 @@ fn resizing(observed: &Observation<'_>) -> Vec<Condition> {
     let changing = pod.init_containers().chain(pod.app_containers());
     let mut changing = changing.filter_map(|container| {
         let known = runtime.latest(container.name())?;
-        resize::is_under_way(pod, container, known).then(|| local.resizing.get(&known.id))
+        resize::is_under_way(pod, container, known, unenforced).then(|| local.resizing.get(&known.id))
     });
     let under_way = changing.next().map(|first| {
         let problems = std::iter::once(first).chain(changing).flatten().filter_map(|one| one.problem.clone());

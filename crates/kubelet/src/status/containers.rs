@@ -1,6 +1,7 @@
 //! Container statuses.
 
 use apimachinery::{Object, Value, value};
+use cgroups::Controllers;
 
 use super::{Facts, format_time};
 use crate::plan::Observation;
@@ -49,7 +50,7 @@ pub(super) fn all(observed: &Observation<'_>, facts: &Facts) -> Statuses {
 }
 
 fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -> Value {
-    let Observation { pod, runtime, local, now } = *observed;
+    let Observation { pod, runtime, local, unenforced, now } = *observed;
     let known = pod.known_status(container);
     let mut all = runtime.of(container.name());
     let (latest, before) = (all.next(), all.find(|one| one.exit().is_some()));
@@ -108,12 +109,17 @@ fn status(observed: &Observation<'_>, facts: &Facts, container: Container<'_>) -
     if container.role != Role::Ephemeral {
         status.insert("started", started);
     }
-    details(container, latest, &mut status);
+    details(container, latest, unenforced, &mut status);
     Value::Object(status)
 }
 
 /// Adds the fields of a created container: resources, mounts, user.
-fn details(container: Container<'_>, latest: Option<&runtime_status::Container>, status: &mut Object) {
+fn details(
+    container: Container<'_>,
+    latest: Option<&runtime_status::Container>,
+    unenforced: Controllers,
+    status: &mut Object,
+) {
     let mounts = container.spec["volumeMounts"].as_array().unwrap_or_default();
     let mount_statuses: Vec<Value> = mounts
         .iter()
@@ -136,7 +142,11 @@ fn details(container: Container<'_>, latest: Option<&runtime_status::Container>,
     if container.role != Role::Ephemeral {
         let desired = &container.spec["resources"];
         let resources = match &latest.resources {
-            Some(actual) if latest.is_running() => crate::resources::actual(desired, actual),
+            Some(actual) if latest.is_running() => {
+                let mut reported = crate::resources::actual(desired, actual);
+                crate::resources::remove_reported_limits(unenforced, &mut reported);
+                reported
+            }
             _ => desired.clone(),
         };
         if let Some(requests) = desired.get("requests") {

@@ -2,6 +2,7 @@
 
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
+use cgroups::Controllers;
 
 use super::*;
 use crate::plan::{Ending, Local, Resizing, Waiting};
@@ -54,7 +55,7 @@ fn runtime(text: &str) -> RuntimePod {
 
 fn of(pod: &Value, runtime: &RuntimePod, local: &Local) -> Value {
     let facts = Facts { host_ips: vec!["192.0.2.1".into()], runtime_name: "knarr".into() };
-    status(&Observation { pod: Pod(pod), runtime, local, now: NOW }, &facts)
+    status(&Observation { pod: Pod(pod), runtime, local, unenforced: Controllers::default(), now: NOW }, &facts)
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a str {
@@ -324,7 +325,10 @@ fn foreign_conditions_and_transition_times_are_retained() {
     let status = of(&pod, &runtime("a:run"), &Local::default());
     assert_eq!((condition(&status, "Ready"), condition(&status, "ContainersReady")), ("False", "True"));
     pod.as_object_mut().unwrap().insert("status", status.clone());
-    assert!(!has_changed(&status, &of(&pod, &runtime("a:run"), &Local::default())), "nothing changed, nothing is news");
+    assert!(
+        !has_changed(&status, &of(&pod, &runtime("a:run"), &Local::default())),
+        "an unchanged resync reports no change"
+    );
 }
 
 #[test]
@@ -333,8 +337,10 @@ fn unchanged_conditions_keep_their_reported_transition_time() {
     let reported = of(&pod, &runtime(""), &local);
     let facts = Facts::default();
     let later = Time::from_unix(200, 0);
-    let mut status =
-        status(&Observation { pod: Pod(&pod), runtime: &runtime("a:run"), local: &local, now: later }, &facts);
+    let runs = runtime("a:run");
+    let observed =
+        Observation { pod: Pod(&pod), runtime: &runs, local: &local, unenforced: Controllers::default(), now: later };
+    let mut status = status(&observed, &facts);
     keep_times(&mut status, &reported);
     let since = |kind: &str| {
         let list = status["conditions"].as_array().unwrap();

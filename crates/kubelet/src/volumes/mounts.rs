@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Inputs<'a> {
     pub pod_dir: &'a Path,
     /// Locations of the pod's volumes.
-    pub places: &'a BTreeMap<String, VolumeLocation>,
+    pub locations: &'a BTreeMap<String, VolumeLocation>,
     /// Environment variables for `subPathExpr`.
     pub environment: &'a [(String, String)],
     /// Number of previous containers with this name.
@@ -57,13 +57,13 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
 /// Returns the block devices of a container.
 pub fn devices(
     container: Container<'_>,
-    places: &BTreeMap<String, VolumeLocation>,
+    locations: &BTreeMap<String, VolumeLocation>,
 ) -> Result<Vec<v1::Device>, VolumeError> {
     let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
     let one = |device: &Value| {
         let text = |field: &str| device.str_at(&[field]).unwrap_or_default();
         let name = text("name");
-        let Some(VolumeLocation::Device { path, read_only }) = places.get(name) else {
+        let Some(VolumeLocation::Device { path, read_only }) = locations.get(name) else {
             let message = format!("volume {name} has volumeMode Filesystem, but is specified in volumeDevices");
             return Err(VolumeError::Invalid(message));
         };
@@ -77,8 +77,8 @@ pub fn devices(
 }
 
 /// Reads a file of a volume. Symlinks are followed within the volume only. Returns `None` if the file cannot be read.
-pub fn text_of(places: &BTreeMap<String, VolumeLocation>, volume: &str, path: &str) -> Option<String> {
-    let VolumeLocation::Path { path: volume, .. } = places.get(volume)? else { return None };
+pub fn text_of(locations: &BTreeMap<String, VolumeLocation>, volume: &str, path: &str) -> Option<String> {
+    let VolumeLocation::Path { path: volume, .. } = locations.get(volume)? else { return None };
     let file = sys::open_container_file_in(volume, Path::new(path)).ok()?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -97,7 +97,8 @@ fn bind(container_path: &str, host_path: &Path, readonly: bool) -> v1::Mount {
 fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -> Result<v1::Mount, VolumeError> {
     let text = |field: &str| mount.str_at(&[field]).unwrap_or_default();
     let name = text("name");
-    let location = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
+    let location =
+        inputs.locations.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
     let sub_path = match text("subPathExpr") {
         "" => text("subPath").to_owned(),
         expression => expanded(expression, inputs.environment)?,
@@ -240,8 +241,8 @@ mod tests {
     /// Returns the mount of a container with one volume.
     fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
         let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
-        let places = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume.to_owned(), read_only })]);
-        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
+        let locations = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume.to_owned(), read_only })]);
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), locations: &locations, environment: &[], attempt: 0 };
         let mounts = all(Container { spec: &spec, role: Role::App }, &inputs).map_err(|error| error.describe())?;
         Ok(mounts.into_iter().next().unwrap())
     }
@@ -265,9 +266,9 @@ mod tests {
         fs::write(volume.join("file"), "text").unwrap();
         fs::write(top.path().join("secret"), "hidden").unwrap();
         std::os::unix::fs::symlink("../secret", volume.join("link")).unwrap();
-        let places = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume, read_only: false })]);
+        let locations = BTreeMap::from([("v".to_owned(), VolumeLocation::Path { path: volume, read_only: false })]);
         let check = |path: &str, expect: Option<&str>| {
-            assert_eq!(text_of(&places, "v", path).as_deref(), expect, "{path}");
+            assert_eq!(text_of(&locations, "v", path).as_deref(), expect, "{path}");
         };
         check("file", Some("text"));
         check("link", None);
@@ -279,14 +280,15 @@ mod tests {
     #[test]
     fn volume_mode_decides_between_device_and_mount() {
         let path = PathBuf::from("/dev/disk");
-        let places = BTreeMap::from([
+        let locations = BTreeMap::from([
             ("disk".to_owned(), VolumeLocation::Device { path: path.clone(), read_only: false }),
             ("reads".to_owned(), VolumeLocation::Device { path: path.clone(), read_only: true }),
             ("files".to_owned(), VolumeLocation::Path { path, read_only: false }),
         ]);
         let check = |name: &str, expect: Result<&str, &str>| {
             let spec = value!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/it"}]});
-            let found = devices(Container { spec: &spec, role: Role::App }, &places).map_err(|error| error.to_string());
+            let found =
+                devices(Container { spec: &spec, role: Role::App }, &locations).map_err(|error| error.to_string());
             let describe = |one: &v1::Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
             let found = found.map(|list| list.iter().map(describe).collect::<String>());
             assert_eq!(found.as_deref().map_err(String::as_str), expect, "{name}");
@@ -295,7 +297,7 @@ mod tests {
         check("reads", Ok("/dev/disk /dev/it r"));
         check("files", Err("volume files has volumeMode Filesystem, but is specified in volumeDevices"));
         let spec = value!({"name": "c", "volumeMounts": [{"name": "disk", "mountPath": "/v"}]});
-        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), locations: &locations, environment: &[], attempt: 0 };
         let message = all(Container { spec: &spec, role: Role::App }, &inputs).unwrap_err().to_string();
         assert_eq!(message, "volume disk has volumeMode Block, but is specified in volumeMounts");
     }
@@ -341,6 +343,6 @@ mod tests {
         make_below(&root, &["a", "b"], 0o3777).unwrap();
         assert_eq!(mode("a/b"), 0o3777);
         make_below(&root, &["a", "b"], 0o700).unwrap();
-        assert_eq!(mode("a/b"), 0o3777, "what is there already stays as it is");
+        assert_eq!(mode("a/b"), 0o3777, "existing files are unchanged");
     }
 }

@@ -20,10 +20,17 @@ const RENEW_MIN: Duration = Duration::from_seconds(60);
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(BTreeMap<(String, String), Token>);
 
-#[derive(Clone, Debug)]
-struct Token {
-    text: String,
-    renew_at: Time,
+/// A service account token.
+#[derive(Clone)]
+pub(crate) struct Token {
+    pub text: String,
+    pub renew_at: Time,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Token").field("renew_at", &self.renew_at).finish_non_exhaustive()
+    }
 }
 
 impl Tokens {
@@ -46,7 +53,11 @@ impl Tokens {
             if self.0.get(&key).is_some_and(|token| now < token.renew_at) {
                 continue;
             }
-            match request(client, pod, source, now).await {
+            let account =
+                pod.spec().str_at(&["serviceAccountName"]).filter(|name| !name.is_empty()).unwrap_or("default");
+            let audience = source.str_at(&["audience"]).unwrap_or_default();
+            let seconds = source["expirationSeconds"].as_int();
+            match request(client, pod, account, audience, seconds, now).await {
                 Ok(token) => drop(self.0.insert(key, token)),
                 // The previous token is still valid for some time.
                 Err(error) if self.0.contains_key(&key) => {
@@ -64,11 +75,17 @@ impl Tokens {
     }
 }
 
-async fn request(client: &Client, pod: Pod<'_>, source: &Value, now: Time) -> Result<Token, client::Error> {
-    let account = pod.spec().str_at(&["serviceAccountName"]).filter(|name| !name.is_empty()).unwrap_or("default");
-    let audience = source.str_at(&["audience"]).unwrap_or_default();
+/// Requests a token of a service account that is bound to a pod, for an hour by default.
+pub(crate) async fn request(
+    client: &Client,
+    pod: Pod<'_>,
+    account: &str,
+    audience: &str,
+    expiration_seconds: Option<i64>,
+    now: Time,
+) -> Result<Token, client::Error> {
     let audiences: Vec<Value> = Some(audience).filter(|one| !one.is_empty()).map(Value::from).into_iter().collect();
-    let seconds = source["expirationSeconds"].as_int().unwrap_or(3600);
+    let seconds = expiration_seconds.unwrap_or(3600);
     let body = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {
         "audiences": audiences, "expirationSeconds": seconds,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": (pod.name()), "uid": (pod.uid())}}});

@@ -1,6 +1,6 @@
 //! Tests of the pod network in network namespaces: links, addresses, packet rules, CNI plugins. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod mesh;
 mod plugins;

@@ -9,7 +9,7 @@ use pod_network::routed::Config;
 use pod_network::{Attachment, Auto, Cni, Network, PortMapping, RoutedNetwork};
 use serde_json::{Value, json};
 
-use crate::topology::{Namespace, Topology, is_root};
+use crate::topology::{Namespace, Topology};
 
 /// Plugin directory of Debian.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -23,13 +23,7 @@ fn configured(directory: &Path, list: &Value) -> Cni {
 
 #[test]
 fn reference_plugins_attach_pods() {
-    if !is_root() {
-        return;
-    }
-    if !Path::new(PLUGINS).join("bridge").exists() {
-        println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
-        return;
-    }
+    test_requirements::file(&format!("{PLUGINS}/bridge"), "containernetworking-plugins");
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let ipam = json!({"type": "host-local", "dataDir": directory.path().join("ipam"),
@@ -73,9 +67,6 @@ fn reference_plugins_attach_pods() {
 
 #[test]
 fn built_in_network_works_as_a_plugin() {
-    if !is_root() {
-        return;
-    }
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let pod = Namespace::new();
@@ -121,13 +112,7 @@ fn built_in_network_works_as_a_plugin() {
 
 #[test]
 fn configuration_selects_the_network_of_new_pods_and_old_pods_keep_theirs_until_detached() {
-    if !is_root() {
-        return;
-    }
-    if !Path::new(PLUGINS).join("bridge").exists() {
-        println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
-        return;
-    }
+    test_requirements::file(&format!("{PLUGINS}/bridge"), "containernetworking-plugins");
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let conf = directory.path().join("conf");

@@ -9,7 +9,7 @@ use netlink::Protocol;
 use pod_network::routed::Config;
 use pod_network::{NetworkError, PortMapping, RoutedNetwork};
 
-use crate::topology::{Namespace, Stranger, Topology, is_root};
+use crate::topology::{Namespace, Stranger, Topology};
 
 const BLOCKS: &str = "10.244.1.0/24,fd00:1::/64";
 
@@ -35,9 +35,6 @@ fn traces(node: &Namespace) -> String {
 
 #[test]
 fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
-    if !is_root() {
-        return;
-    }
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
@@ -52,7 +49,7 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
         port(Protocol::Tcp, 8082, 80, Some("192.0.2.99")),
     ];
     assert_eq!(add(&two, "two", &ports), [ip("10.244.1.3"), ip("fd00:1::3")]);
-    assert!(one.run("ip link show eth0").contains("mtu 1400"), "as large as the way out allows");
+    assert!(one.run("ip link show eth0").contains("mtu 1400"), "the MTU of the uplink");
     for address in ["0.0.0.0:80", "[::]:81"] {
         two.serve(address);
         topology.outside.serve(address);
@@ -78,7 +75,7 @@ fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     check(&topology.node, "192.0.2.1:8080", "192.0.2.1");
     check(&one, "192.0.2.1:8080", "10.244.1.2");
     check(&two, "192.0.2.1:8080", "10.244.1.1");
-    assert!(one.call("10.244.1.200:80").is_err(), "nobody has that address");
+    assert!(one.call("10.244.1.200:80").is_err(), "no pod has the address");
     assert!(topology.outside.call("192.0.2.1:8082").is_err(), "a port of another address");
     topology.node.enter(|| network.inspect(&two.path, "two", "eth0")).unwrap();
     topology.node.enter(|| network.remove("two", "eth0")).unwrap();
@@ -134,9 +131,6 @@ fn serve_datagrams(space: &Namespace, at: &str, word: &'static str) {
 
 #[test]
 fn host_ports_are_distinct_by_address_and_protocol() {
-    if !is_root() {
-        return;
-    }
     const PORT: u16 = 54323;
     let topology = Topology::new();
     let (node, outside) = (&topology.node, &topology.outside);
@@ -181,16 +175,13 @@ fn host_ports_are_distinct_by_address_and_protocol() {
     let stranger = Stranger::new(&one, "via 10.244.1.1 dev eth0 onlink");
     assert!(!stranger.reaches(node));
     node.run("nft flush chain ip knarr-pods guard");
-    assert!(stranger.reaches(node), "the rule is what keeps it away");
+    assert!(stranger.reaches(node), "without the rule the connection succeeds");
     node.enter(|| network.clean_up()).unwrap();
     assert_eq!(traces(node), "");
 }
 
 #[test]
 fn addresses_survive_a_restart_and_are_released() {
-    if !is_root() {
-        return;
-    }
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
@@ -218,9 +209,6 @@ fn addresses_survive_a_restart_and_are_released() {
 
 #[test]
 fn bandwidth_limits_are_enforced() {
-    if !is_root() {
-        return;
-    }
     const BYTES: usize = 1_000_000;
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
@@ -251,14 +239,11 @@ fn bandwidth_limits_are_enforced() {
     topology.node.enter(|| network.remove("slow", "eth0")).unwrap();
     topology.node.enter(|| network.clean_up()).unwrap();
     assert_eq!(traces(&topology.node), "");
-    assert!(!topology.node.run("ip -o link").contains(": ki"), "nothing is left that slowed it down");
+    assert!(!topology.node.run("ip -o link").contains(": ki"), "no packets are dropped any more");
 }
 
 #[test]
 fn failed_attach_leaves_no_traces() {
-    if !is_root() {
-        return;
-    }
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));
@@ -281,9 +266,6 @@ fn failed_attach_leaves_no_traces() {
 
 #[test]
 fn pod_is_attached_within_milliseconds() {
-    if !is_root() {
-        return;
-    }
     let topology = Topology::new();
     let directory = tempfile::tempdir().unwrap();
     let network = RoutedNetwork::new(config(directory.path()));

@@ -21,6 +21,7 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new() -> Self {
+        test_requirements::root();
         let (sender, receiver) = mpsc::channel();
         let (keep, until) = mpsc::channel::<()>();
         std::thread::spawn(move || {
@@ -157,13 +158,4 @@ impl<'a> Stranger<'a> {
         here.send_to(b"?", at).unwrap();
         there.recv_from(&mut [0; 1]).is_ok()
     }
-}
-
-/// Whether the tests run as root; prints a message if not.
-pub(crate) fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("skipped: network namespaces need root");
-    }
-    root
 }

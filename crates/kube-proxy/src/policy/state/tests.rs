@@ -88,8 +88,8 @@ proptest! {
             let change = kernel.change_to(&desired);
             apply(&mut kernel, &change);
             prop_assert_eq!(&kernel, &desired);
-            prop_assert_eq!(format_state(&kernel), format_state(&Numbers::default().state_of(&decision)), "as from nothing");
-            prop_assert!(kernel.change_to(&numbers.state_of(&decision)).is_empty(), "the same again is no change");
+            prop_assert_eq!(format_state(&kernel), format_state(&Numbers::default().state_of(&decision)), "like a state without rules");
+            prop_assert!(kernel.change_to(&numbers.state_of(&decision)).is_empty(), "applying the same state changes nothing");
         }
     }
 }
