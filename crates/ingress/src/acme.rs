@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plan ──orders──> Issuer ──Secret──> caches ──> plan
-//!                    └──challenges──> plan ──> proxy, which answers the ACME server
+//!                    └──challenges──> plan ──> proxy, which responds to the ACME server
 //! ```
 
 mod http;
@@ -23,14 +23,16 @@ use tokio::time::Instant;
 
 use crate::plan::acme::{Order, Progress};
 
-/// Time for one order.
+/// Time limit of one order.
 const ORDER_LIMIT: Duration = Duration::from_secs(300);
-/// Time after which a failed order is placed again, doubled with each failure. Servers limit failures per hour.
+/// Delay before a failed order is retried, doubled with each failure. Servers limit failures per hour.
 const RETRY_MIN: Duration = Duration::from_secs(60);
 const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time for the caches to observe a Secret that was written.
+/// Time limit for the caches to observe a written Secret.
 const OBSERVED: Duration = Duration::from_secs(60);
-/// Longest part of an error in an Event.
+/// Maximum length of a challenge's token. That of Let's Encrypt has 43 bytes.
+const TOKEN_BYTES_MAX: usize = 256;
+/// Maximum length of an error in an Event.
 const MESSAGE_MAX: usize = 300;
 
 /// Parameters of the ACME server.
@@ -40,7 +42,7 @@ pub struct Settings {
     pub directory: String,
     /// Address to which the server may send warnings.
     pub email: Option<String>,
-    /// PEM of the CAs of the server, instead of the system's.
+    /// PEM of the CAs that are trusted instead of the system's.
     pub ca_pem: Option<Vec<u8>>,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Issuer {
     replan: ChangeQueue,
 }
 
-/// The other side of an issuer.
+/// The controller's side of an issuer.
 pub(crate) struct Handle {
     orders: watch::Sender<Arc<Vec<Order>>>,
     progress: watch::Receiver<Progress>,
@@ -65,30 +67,34 @@ pub(crate) struct Handle {
 
 #[derive(Debug, thiserror::Error)]
 enum IssueError {
-    #[error("the ACME server refused: {0}")]
+    #[error("the ACME server rejected the request: {0}")]
     Acme(#[from] instant_acme::Error),
     #[error("the ACME server offers no HTTP-01 challenge for {0}")]
     NoChallenge(String),
     #[error("the ACME server could not validate the hosts")]
     Invalid,
-    #[error("the order did not end in {ORDER_LIMIT:?}")]
+    #[error("the order was not finished within {ORDER_LIMIT:?}")]
     Timeout,
-    #[error("the HTTP client cannot be configured: {0}")]
-    Client(#[from] reqwest::Error),
+    #[error("the ACME server named a host that was not ordered, or one of several times: {0}")]
+    Host(String),
+    #[error("the ACME server sent a token that is not base64url of at most {TOKEN_BYTES_MAX} bytes")]
+    Token,
+    #[error(transparent)]
+    Client(#[from] http::ClientError),
     #[error("the account cannot be read or stored: {0}")]
     Account(String),
     #[error("the Secret cannot be written: {0}")]
     Secret(#[from] client::Error),
 }
 
-/// When a Secret may be ordered again.
+/// Failed orders of a Secret, and the time of the next attempt.
 struct Attempt {
     failures: u32,
     next: Instant,
 }
 
 impl Handle {
-    /// Passes the orders of a plan, and what the proxy serves by it.
+    /// Passes on the orders of a plan, and the progress that the proxy serves.
     pub(crate) fn follow(&self, orders: &[Order], served: &Progress) {
         self.served.send_if_modified(|current| replace(current, served));
         self.orders.send_if_modified(|current| {
@@ -177,14 +183,21 @@ impl Issuer {
         let identifiers: Vec<Identifier> = order.hosts.iter().cloned().map(Identifier::Dns).collect();
         let mut placed = account.new_order(&NewOrder::new(&identifiers)).await?;
         let mut authorizations = placed.authorizations();
+        let mut left = order.hosts.clone();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization?;
+            let host = authorization.identifier().to_string();
+            if !left.remove(&host) {
+                return Err(IssueError::Host(host));
+            }
             if authorization.status == AuthorizationStatus::Valid {
                 continue;
             }
-            let host = authorization.identifier().to_string();
             let challenge = authorization.challenge(ChallengeType::Http01);
             let mut challenge = challenge.ok_or_else(|| IssueError::NoChallenge(host.clone()))?;
+            if !is_token(&challenge.token) {
+                return Err(IssueError::Token);
+            }
             let answer = challenge.key_authorization().as_str().to_owned();
             self.serve((host, challenge.token.clone()), answer).await;
             challenge.set_ready().await?;
@@ -198,10 +211,10 @@ impl Issuer {
         Ok(secrets::write(&self.client, order, &chain, &key).await?)
     }
 
-    /// Waits until the proxy answers a challenge.
+    /// Waits until the proxy serves the response to a challenge.
     async fn serve(&mut self, challenge: (String, String), answer: String) {
         self.change(|progress| drop(progress.challenges.insert(challenge.clone(), answer)));
-        // The sender outlives the issuer, and the whole order has a time limit.
+        // The sender outlives the issuer, and the order has a time limit.
         let _ = self.served.wait_for(|served| served.challenges.contains_key(&challenge)).await;
     }
 
@@ -229,5 +242,27 @@ impl Issuer {
         let (account, credentials) = Account::builder_with_http(http()?).create(&account, directory, None).await?;
         secrets::store_account(&self.client, &self.settings.directory, &credentials).await?;
         Ok(account)
+    }
+}
+
+/// Whether a token is well-formed (RFC 8555, section 8.3). It becomes a part of a path.
+fn is_token(token: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_bounded_and_base64url() {
+        let check = |token: &str, expect: bool| assert_eq!(is_token(token), expect, "{token}");
+        check("evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ-PCt92wr_oA", true);
+        check(&"x".repeat(TOKEN_BYTES_MAX), true);
+        check(&"x".repeat(TOKEN_BYTES_MAX + 1), false);
+        check("", false);
+        check("../admin", false);
+        check("a b", false);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Ingress ──class──> claimed, oldest first ──> one route per host and path ──> RoutingTable
 //!                            │                        │
-//!                            └──> statuses            └──> findings: Events about what is refused or ignored
+//!                            └──> statuses            └──> findings: Events about rejected or ignored configuration
 //! ```
 
 pub mod acme;
@@ -38,12 +38,13 @@ const FINDINGS_MAX: usize = 20;
 /// Maximum findings of a plan.
 const EVENTS_MAX: usize = 1000;
 
-/// Inputs of the planner besides objects.
+/// Inputs of the planner other than objects.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub http_port: u16,
     pub https_port: u16,
-    /// The addresses for the status of Ingresses and Gateways. The status of Ingresses is not written if there are none.
+    /// The addresses for the status of Ingresses and Gateways. The status of Ingresses is not written if there are
+    /// none.
     pub addresses: Vec<IpAddr>,
     /// Further addresses of this host, for Gateways that would conflict with older ones.
     pub gateway_addresses: Vec<IpAddr>,
@@ -86,7 +87,7 @@ pub struct Plan {
     pub config_maps: BTreeSet<Key>,
     /// Certificates to obtain.
     pub orders: Vec<acme::Order>,
-    /// When the plan changes without a change of an object.
+    /// The time at which the plan changes without a change of an object.
     pub wake_at: Option<Time>,
 }
 
@@ -115,7 +116,7 @@ pub struct Finding {
 }
 
 /// A claimed Ingress with its annotations.
-struct Claimed<'a> {
+struct ClaimedIngress<'a> {
     entry: &'a Entry<Ingress>,
     annotations: Annotations,
 }
@@ -166,18 +167,18 @@ fn plan_ingresses(settings: &Settings, objects: &Objects, now: Time, plan: &mut 
         listeners: BTreeMap::from([(settings.http_port.into(), http), (settings.https_port.into(), https)]),
     };
     plan.statuses = statuses(settings, &claimed);
-    report_taken_ports(settings, objects, &claimed, plan);
+    report_conflicting_ports(settings, objects, &claimed, plan);
     report_unavailable(objects, plan);
 }
 
 /// Returns the Ingresses of this controller, oldest first.
-fn claimed<'a>(objects: &'a Objects, plan: &mut Plan) -> Vec<Claimed<'a>> {
+fn claimed<'a>(objects: &'a Objects, plan: &mut Plan) -> Vec<ClaimedIngress<'a>> {
     let mut entries: Vec<&Arc<Entry<Ingress>>> =
         objects.ingresses.iter().filter(|entry| is_claimed(&entry.value, &objects.classes)).collect();
     entries.sort_by(|one, other| (one.value.created, &one.key).cmp(&(other.value.created, &other.key)));
     let claim = |entry: &'a Arc<Entry<Ingress>>| {
         let (annotations, findings) = Annotations::read(&entry.value.annotations);
-        let claimed = Claimed { entry, annotations };
+        let claimed = ClaimedIngress { entry, annotations };
         plan.claimed.push(claimed.subject());
         for finding in findings {
             plan.report(&claimed, "InvalidAnnotation", finding);
@@ -188,7 +189,12 @@ fn claimed<'a>(objects: &'a Objects, plan: &mut Plan) -> Vec<Claimed<'a>> {
 }
 
 /// Returns the certificates by host. If several Ingresses have one for a host, the oldest Ingress wins.
-fn certificates(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>], plan: &mut Plan) -> TlsTermination {
+fn certificates(
+    settings: &Settings,
+    objects: &Objects,
+    claimed: &[ClaimedIngress<'_>],
+    plan: &mut Plan,
+) -> TlsTermination {
     let mut tls = TlsTermination::default();
     for ingress in claimed {
         for wanted in ingress.entry.value.tls.iter().filter(|wanted| !wanted.secret.is_empty()) {
@@ -202,7 +208,7 @@ fn certificates(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>],
                 }
                 None if ingress.annotations.acme && settings.acme => continue,
                 None => {
-                    let message = format!("there is no Secret {} of type kubernetes.io/tls", wanted.secret);
+                    let message = format!("Secret {} of type kubernetes.io/tls does not exist", wanted.secret);
                     plan.report(ingress, "CertificateNotFound", message);
                     continue;
                 }
@@ -223,7 +229,7 @@ fn certificates(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>],
     tls
 }
 
-fn statuses(settings: &Settings, claimed: &[Claimed<'_>]) -> Vec<StatusWrite> {
+fn statuses(settings: &Settings, claimed: &[ClaimedIngress<'_>]) -> Vec<StatusWrite> {
     if settings.addresses.is_empty() {
         return Vec::new();
     }
@@ -251,7 +257,7 @@ fn report_unavailable(objects: &Objects, plan: &mut Plan) {
 
 /// Reports LoadBalancer Services that receive the connections to a port of this controller: the rules of kube-proxy
 /// take precedence over a listening process.
-fn report_taken_ports(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>], plan: &mut Plan) {
+fn report_conflicting_ports(settings: &Settings, objects: &Objects, claimed: &[ClaimedIngress<'_>], plan: &mut Plan) {
     let ports = [settings.http_port, settings.https_port];
     for service in objects.services.iter() {
         if !service.value.load_balancer_ips.iter().any(|ip| settings.addresses.contains(ip)) {
@@ -270,7 +276,7 @@ fn report_taken_ports(settings: &Settings, objects: &Objects, claimed: &[Claimed
 }
 
 impl Plan {
-    fn report(&mut self, ingress: &Claimed<'_>, reason: &'static str, message: String) {
+    fn report(&mut self, ingress: &ClaimedIngress<'_>, reason: &'static str, message: String) {
         if self.events.len() >= EVENTS_MAX {
             return;
         }
@@ -287,7 +293,7 @@ impl Subject {
     }
 }
 
-impl Claimed<'_> {
+impl ClaimedIngress<'_> {
     fn subject(&self) -> Subject {
         Subject::new(Kind::Ingress, self.entry, &self.entry.value.uid)
     }

@@ -4,7 +4,7 @@
 //! accept ─> connection (PROXY protocol, TLS, HTTP) ─> handler ─> decision ─> dispatch ─> upstream (pool) ─> endpoint
 //! ```
 //!
-//! A table replaces another as a whole. Requests in flight keep the table that they started with, connections outlive it.
+//! Tables are replaced atomically. Requests in flight keep the table that they started with; connections outlive it.
 
 mod access;
 mod balance;
@@ -24,11 +24,13 @@ mod metrics;
 mod mirror;
 mod proxy_protocol;
 mod request_id;
+mod request_limit;
 mod rewrite;
 mod state;
 mod tls;
 mod tunnel;
 mod upstream;
+mod woken;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -58,7 +60,7 @@ const BIND_RETRY: Duration = Duration::from_millis(20);
 /// Settings of the proxy, fixed when it starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Addresses on which listeners without an address of their own are opened.
+    /// Addresses on which listeners without a specific address are opened.
     pub bind: Vec<IpAddr>,
     /// Lets other processes of this user listen on the same ports, so that a new instance can start before the old one
     /// stops.
@@ -67,6 +69,8 @@ pub struct Settings {
     pub access_log: bool,
     /// Open connections per bound address; further clients wait.
     pub connections_max: usize,
+    /// Requests in flight of all connections; further ones are answered with 503.
+    pub requests_max: usize,
     pub forwarding: ForwardingTrust,
     /// Time for the headers of a request, and for an idle HTTP/1 connection.
     pub header_timeout: Duration,
@@ -84,13 +88,15 @@ pub struct Settings {
     /// HTTP/2 streams that a client may reset before they are served, until its connection is closed.
     pub reset_streams_max: usize,
     pub connect_timeout: Duration,
-    /// Idle connections kept per endpoint and CPU.
+    /// Idle connections kept per endpoint and CPU. A lower number than that of concurrent requests makes each burst open new
+    /// connections, which costs more than the requests.
     pub pool_idle_max: usize,
+    /// Longest time of an idle connection in the pool. It may be closed after half of it.
     pub pool_idle_timeout: Duration,
     /// Mirrored requests in flight.
     pub mirrors_max: usize,
     pub mirror_timeout: Duration,
-    /// Time for the requests of a removed listener.
+    /// Time limit for the requests of a removed listener.
     pub drain_timeout: Duration,
 }
 
@@ -139,6 +145,7 @@ impl Default for Settings {
             reuse_port: false,
             access_log: false,
             connections_max: 16_384,
+            requests_max: 32_768,
             forwarding: ForwardingTrust::Replace,
             header_timeout: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
@@ -150,7 +157,7 @@ impl Default for Settings {
             streams_max: 128,
             reset_streams_max: 20,
             connect_timeout: Duration::from_secs(5),
-            pool_idle_max: 512,
+            pool_idle_max: 4096,
             pool_idle_timeout: Duration::from_secs(60),
             mirrors_max: 256,
             mirror_timeout: Duration::from_secs(60),
@@ -161,11 +168,7 @@ impl Default for Settings {
 
 impl Settings {
     fn pool_limits(&self) -> PoolLimits {
-        PoolLimits {
-            idle_connections_max: self.pool_idle_max,
-            idle_timeout: self.pool_idle_timeout,
-            connect_timeout: self.connect_timeout,
-        }
+        PoolLimits { idle_connections_max: self.pool_idle_max, connect_timeout: self.connect_timeout }
     }
 }
 
@@ -212,7 +215,7 @@ impl Proxy {
 
     /// Returns all metrics in the Prometheus text format.
     pub fn metrics(&self) -> String {
-        self.shared.metrics.text()
+        self.shared.metrics.text(self.shared.requests.in_flight())
     }
 
     /// Stops accepting connections, waits for the requests in flight until the deadline, then closes all connections.
@@ -392,8 +395,9 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 /// Closes connections to endpoints that are idle for too long.
 async fn sweep(state: Arc<Mutex<State>>, idle_timeout: Duration) {
     loop {
+        // A connection is closed by the second call after its last request.
         tokio::time::sleep(idle_timeout / 2).await;
         let upstreams = Arc::clone(&lock(&state).upstreams);
-        upstreams.close_idle(idle_timeout);
+        upstreams.close_idle();
     }
 }

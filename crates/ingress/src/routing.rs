@@ -1,7 +1,7 @@
-//! The routing table: what the proxy serves, as data.
+//! The routing table of the proxy, as data.
 //!
-//! The planner resolves every reference, so the table names addresses and certificates instead of API objects. Routes are
-//! in order of precedence: the first match wins, and the proxy never compares routes.
+//! The planner resolves every reference, so the table names addresses and certificates instead of API objects. Routes
+//! are in order of precedence: the first match wins, and the proxy never compares routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 
-/// Everything the proxy serves. A new table replaces the old one as a whole.
+/// All listeners of the proxy. A new table replaces the old one atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoutingTable {
     pub listeners: BTreeMap<ListenAddress, Listener>,
@@ -27,7 +27,7 @@ pub struct ListenAddress {
 /// One port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listener {
-    /// Terminates TLS with these certificates. A listener without them speaks plain HTTP.
+    /// Terminates TLS with these certificates. Without them, the listener serves plain HTTP.
     pub tls: Option<TlsTermination>,
     /// Requires the PROXY protocol (v1 or v2) before each connection.
     pub proxy_protocol: bool,
@@ -61,7 +61,7 @@ pub enum HostPattern {
     /// `*.example.com`, stored as `example.com`, in lower case.
     Wildcard {
         suffix: String,
-        /// Whether the wildcard stands for several labels (Gateway API) or exactly one (Ingress).
+        /// Whether the wildcard matches several labels (Gateway API) or exactly one (Ingress).
         many_labels: bool,
     },
     Any,
@@ -111,9 +111,9 @@ pub enum Action {
     /// Chooses a backend by weight.
     Forward(Vec<WeightedBackend>),
     Redirect(Redirect),
-    /// Answers without a backend, for instance 404 or 500 for a reference that cannot be resolved.
+    /// Responds without a backend, for instance with 404, or with 500 for a reference that cannot be resolved.
     Respond(StatusCode),
-    /// Answers with this text.
+    /// Responds with this text.
     Answer(String),
 }
 
@@ -129,7 +129,7 @@ pub struct WeightedBackend {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendTarget {
     Endpoints(Arc<Backend>),
-    /// Answers with this status: 500 for a reference that cannot be resolved, 503 for a Service without endpoints.
+    /// Responds with this status: 500 for a reference that cannot be resolved, 503 for a Service without endpoints.
     Status(StatusCode),
 }
 
@@ -139,7 +139,7 @@ pub struct Backend {
     /// `namespace/service:port`, the key of the connection pool.
     pub name: String,
     pub protocol: BackendProtocol,
-    /// Ready endpoints. Empty: the proxy answers 503.
+    /// Ready endpoints. If empty, the proxy responds with 503.
     pub endpoints: Vec<SocketAddr>,
 }
 
@@ -155,11 +155,11 @@ pub enum BackendProtocol {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendTls {
-    /// SNI name, and the name that the certificate must carry unless `alternative_names` are given.
+    /// SNI name, and the name that the certificate must contain unless `alternative_names` are given.
     pub server_name: String,
     /// PEM of the trusted CAs; `None` does not verify the certificate.
     pub ca_pem: Option<Arc<Vec<u8>>>,
-    /// If not empty, the certificate must carry one of these names instead of `server_name`.
+    /// If not empty, the certificate must contain one of these names instead of `server_name`.
     pub alternative_names: Vec<AlternativeName>,
 }
 
@@ -218,13 +218,13 @@ pub struct Redirect {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// Time for the whole request, with retries.
+    /// Time limit of the request including retries.
     pub request_timeout: Option<Duration>,
-    /// Time for one attempt, from the request to the end of the response.
+    /// Time limit of one attempt, from the request to the end of the response.
     pub backend_timeout: Option<Duration>,
-    /// A larger request body is answered with 413.
+    /// A larger request body is rejected with 413.
     pub body_bytes_max: Option<u64>,
-    /// Answers preflight requests and shares responses with other origins.
+    /// Responds to preflight requests and allows other origins to read responses.
     pub cors: Option<Arc<CorsPolicy>>,
 }
 
@@ -273,7 +273,7 @@ impl Default for CorsNames {
 }
 
 impl OriginPattern {
-    /// Parses an origin, whose port is optional. A host that starts with `*.` stands for one or more labels.
+    /// Parses an origin, whose port is optional. A host that starts with `*.` matches one or more labels.
     pub fn parse(origin: &str) -> Option<OriginPattern> {
         let (scheme, rest) = origin.split_once("://")?;
         let known = match scheme {

@@ -23,7 +23,7 @@ use crate::acme::{self, Issuer};
 use crate::plan::{self, Plan};
 use crate::proxy::{BindError, Proxy};
 use crate::routing::{Certificate, ListenAddress, RoutingTable};
-use caches::{Caches, Used};
+use caches::{Caches, PlanDependencies};
 
 /// Time between plans, as a multiple of the time that a plan takes: planning uses at most a fifth of a CPU.
 const REST_FACTOR: u32 = 4;
@@ -39,7 +39,7 @@ pub struct Config {
     pub plan: plan::Settings,
     /// The lease of the instance that writes statuses and Events; `None` if there is only one instance.
     pub election: Option<election::Settings>,
-    /// The ACME server for Ingresses that ask for certificates. Only the instance that writes statuses places orders.
+    /// The ACME server for Ingresses that request certificates. Only the instance that writes statuses places orders.
     pub acme: Option<acme::Settings>,
 }
 
@@ -54,7 +54,7 @@ pub enum Error {
 
 /// The table that the proxy serves, and the listeners of it that could not be opened.
 #[derive(Default)]
-struct Served {
+struct ServedTable {
     table: RoutingTable,
     unavailable: BTreeMap<ListenAddress, String>,
 }
@@ -67,7 +67,7 @@ pub async fn run(client: Client, mut config: Config, proxy: &Proxy) -> Result<()
     let issuer = config.acme.clone().map(|settings| Issuer::new(client.clone(), settings, caches.wake()));
     let (issuer, orders) = issuer.unzip();
     reporting.spawn(report::send(client, config.election.clone(), unsent, caches.wake(), issuer).in_current_span());
-    let (mut served, mut used) = (Served::default(), Used::default());
+    let (mut served, mut used) = (ServedTable::default(), PlanDependencies::default());
     loop {
         caches.start_needed().await;
         let start = Instant::now();
@@ -84,11 +84,11 @@ pub async fn run(client: Client, mut config: Config, proxy: &Proxy) -> Result<()
                 orders.follow(&plan.orders, &progress);
             }
             wake_at = plan.wake_at;
-            used = Used::from(&plan);
+            used = PlanDependencies::from(&plan);
             reports.send_replace(Arc::new(report::Report { statuses: plan.statuses, events: plan.events }));
         }
         if !is_settled {
-            // Statuses tell which listeners cannot be opened.
+            // Statuses report the listeners that cannot be opened.
             continue;
         }
         tokio::time::sleep(start.elapsed().saturating_mul(REST_FACTOR)).await;
@@ -113,8 +113,9 @@ pub async fn run(client: Client, mut config: Config, proxy: &Proxy) -> Result<()
     }
 }
 
-impl Served {
-    /// Serves the table of a plan if it is another one. Returns whether the listeners that cannot be opened changed.
+impl ServedTable {
+    /// Serves the table of a plan if it has changed. Returns whether the set of listeners that cannot be opened
+    /// changed.
     async fn replace(&mut self, proxy: &Proxy, plan: &Plan) -> bool {
         if self.table == plan.table {
             return false;

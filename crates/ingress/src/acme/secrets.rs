@@ -14,7 +14,7 @@ use crate::plan::objects::ISSUER;
 /// Namespace and name of the Secret with the account.
 const ACCOUNT: (&str, &str) = ("kube-system", "knarr-ingress-acme");
 
-/// Writes a certificate. A Secret that another client created or changed meanwhile is kept.
+/// Writes a certificate. A Secret that another client has created or changed since the plan is kept.
 pub(super) async fn write(client: &Client, order: &Order, chain: &str, key: &str) -> Result<(), client::Error> {
     let data = value!({"tls.crt": (STANDARD.encode(chain)), "tls.key": (STANDARD.encode(key))});
     let written = match order.replaces {
@@ -52,7 +52,7 @@ pub(super) async fn account(client: &Client, directory: &str) -> Result<Option<A
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // The account of another server is of no use.
+    // An account is valid for one server only.
     if stored.str_at(&["data", "directory"]) != Some(&STANDARD.encode(directory)) {
         return Ok(None);
     }
@@ -62,7 +62,7 @@ pub(super) async fn account(client: &Client, directory: &str) -> Result<Option<A
     serde_json::from_slice(&json).map(Some).map_err(|error| unusable(&error))
 }
 
-/// Stores the account, instead of that of another server.
+/// Stores the account, and replaces an account of another server.
 pub(super) async fn store_account(
     client: &Client,
     directory: &str,

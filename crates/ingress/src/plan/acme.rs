@@ -1,4 +1,4 @@
-//! Certificates by ACME: which Secrets are to be issued, and the routes that answer challenges.
+//! Certificates by ACME: the Secrets to issue, and the routes that serve challenges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use apimachinery::Key;
 use apimachinery::time::Time;
 
 use super::gateway::hostnames::covers;
-use super::objects::{Issued, TlsHosts, TlsSecret};
-use super::{Claimed, Objects, Plan, Settings};
+use super::objects::{AcmeCertificate, TlsHosts, TlsSecret};
+use super::{ClaimedIngress, Objects, Plan, Settings};
 use crate::routing::{Action, HostPattern, PathMatch, RequestMatch, Route, RouteOptions, VirtualHost};
 
-/// Path of the answer to an HTTP-01 challenge (RFC 8555, section 8.3), before the token.
+/// Path of the response to an HTTP-01 challenge (RFC 8555, section 8.3), before the token.
 const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
 /// A certificate to obtain.
@@ -26,14 +26,20 @@ pub struct Order {
 /// Orders in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Answers to challenges by host and token.
+    /// Responses to challenges by host and token.
     pub challenges: BTreeMap<(String, String), String>,
     /// The error of the last order of each Secret.
     pub failures: BTreeMap<Key, String>,
 }
 
 /// Adds the orders of Ingresses with the annotation, and the time of the next renewal.
-pub(super) fn add_orders(settings: &Settings, objects: &Objects, claimed: &[Claimed<'_>], now: Time, plan: &mut Plan) {
+pub(super) fn add_orders(
+    settings: &Settings,
+    objects: &Objects,
+    claimed: &[ClaimedIngress<'_>],
+    now: Time,
+    plan: &mut Plan,
+) {
     for ingress in claimed.iter().filter(|ingress| ingress.annotations.acme) {
         if !settings.acme {
             let message = "the ingress controller has no ACME server; start it with --acme-directory".to_owned();
@@ -46,31 +52,31 @@ pub(super) fn add_orders(settings: &Settings, objects: &Objects, claimed: &[Clai
                 plan.report(ingress, "CertificateNotIssued", format!("Secret {}: {failure}", wanted.secret));
             }
             match order(objects, claimed, ingress, wanted, secret, now) {
-                Ok(Needed::Now(order)) if plan.orders.iter().all(|other| other.secret != order.secret) => {
+                Ok(OrderTime::Now(order)) if plan.orders.iter().all(|other| other.secret != order.secret) => {
                     plan.orders.push(order);
                 }
-                Ok(Needed::Now(_)) => {}
-                Ok(Needed::At(time)) => plan.wake_at = plan.wake_at.into_iter().chain([time]).min(),
+                Ok(OrderTime::Now(_)) => {}
+                Ok(OrderTime::At(time)) => plan.wake_at = plan.wake_at.into_iter().chain([time]).min(),
                 Err(message) => plan.report(ingress, "AcmeRefused", message),
             }
         }
     }
 }
 
-enum Needed {
+enum OrderTime {
     Now(Order),
     At(Time),
 }
 
-/// Decides about one Secret. Secrets that ACME did not issue are never replaced.
+/// Returns the order for one Secret. Secrets that ACME did not issue are never replaced.
 fn order(
     objects: &Objects,
-    claimed: &[Claimed<'_>],
-    ingress: &Claimed<'_>,
+    claimed: &[ClaimedIngress<'_>],
+    ingress: &ClaimedIngress<'_>,
     wanted: &TlsHosts,
     secret: Key,
     now: Time,
-) -> Result<Needed, String> {
+) -> Result<OrderTime, String> {
     let own = ingress.entry.value.rules.iter().map(|rule| &rule.host);
     let served: BTreeSet<&HostPattern> = own.clone().collect();
     let listed: Vec<&HostPattern> = if wanted.hosts.is_empty() { own.collect() } else { wanted.hosts.iter().collect() };
@@ -88,23 +94,29 @@ fn order(
         hosts.insert(name.clone());
     }
     if hosts.is_empty() {
-        return Err(format!("Secret {}: there is no host", wanted.secret));
+        return Err(format!("Secret {}: the Ingress has no host", wanted.secret));
     }
     let Some(existing) = objects.secrets.entry(&secret) else {
-        return Ok(Needed::Now(Order { secret, hosts, replaces: None }));
+        return Ok(OrderTime::Now(Order { secret, hosts, replaces: None }));
     };
-    let TlsSecret { issued: Some(Issued { names, renew_at }), .. } = &existing.value else {
+    let TlsSecret { issued: Some(AcmeCertificate { names, renew_at }), .. } = &existing.value else {
         return Err(format!("Secret {} was not issued by ACME and is kept", wanted.secret));
     };
     if *renew_at > now && names.is_superset(&hosts) {
-        return Ok(Needed::At(*renew_at));
+        return Ok(OrderTime::At(*renew_at));
     }
-    Ok(Needed::Now(Order { secret, hosts, replaces: Some(existing.revision) }))
+    Ok(OrderTime::Now(Order { secret, hosts, replaces: Some(existing.revision) }))
 }
 
-/// Returns the oldest object that names the host, if it is of another namespace. Namespaces share the hosts: without this
-/// check, a tenant that may create Ingresses would get a certificate, with its key, for the host of another tenant.
-fn foreign_owner(objects: &Objects, claimed: &[Claimed<'_>], namespace: &str, host: &HostPattern) -> Option<String> {
+/// Returns the oldest object that names the host, if it is of another namespace. Namespaces share the hosts: without
+/// this check, a tenant that may create Ingresses would get a certificate, with its key, for the host of another
+/// tenant.
+fn foreign_owner(
+    objects: &Objects,
+    claimed: &[ClaimedIngress<'_>],
+    namespace: &str,
+    host: &HostPattern,
+) -> Option<String> {
     let names = |pattern: &HostPattern| *pattern != HostPattern::Any && covers(pattern, host);
     let of_rules = claimed.iter().map(|ingress| ingress.entry);
     let of_rules = of_rules.filter(|entry| entry.value.rules.iter().any(|rule| names(&rule.host)));
@@ -120,7 +132,7 @@ fn foreign_owner(objects: &Objects, claimed: &[Claimed<'_>], namespace: &str, ho
     (*oldest.namespace != *namespace).then(|| format!("{kind} {oldest}"))
 }
 
-/// Puts the answers to challenges before the routes of their hosts.
+/// Inserts the responses to challenges before the routes of their hosts.
 pub(super) fn add_challenges(progress: &Progress, hosts: &mut BTreeMap<HostPattern, VirtualHost>) {
     for ((host, token), answer) in &progress.challenges {
         // Hosts without rules have no orders.

@@ -11,7 +11,7 @@ use crate::routing::RouteOptions;
 
 /// Longest request timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longest value of an annotation in a message.
+/// Maximum length of an annotation's value in a message.
 const QUOTED_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Canary {
 /// A row of the table of annotations.
 struct Annotation {
     name: &'static str,
-    /// Stores a valid value, or returns what a value must be.
+    /// Stores a valid value, or returns a description of valid values.
     set: fn(&mut Annotations, &str) -> Result<(), &'static str>,
 }
 
@@ -80,7 +80,7 @@ impl Annotations {
     /// Reads annotations by name without prefix. Also returns a message for each invalid or unknown one.
     pub fn read(annotations: &BTreeMap<String, String>) -> (Self, Vec<String>) {
         let (mut read, mut findings) = (Self::default(), Vec::new());
-        // An invalid canary must not become a route of its own.
+        // An invalid canary must not become a regular route.
         if annotations.keys().any(|name| name.starts_with("canary-")) {
             read.canary = Some(Canary::default());
         }

@@ -11,19 +11,19 @@ use super::objects::{BackendRef, Endpoint, Service, ServicePort};
 use super::{BY_SERVICE, Objects};
 use crate::routing::{Backend, BackendProtocol, BackendTarget, BackendTls};
 
-/// Refusal of a backend, as the reason and the message of an Event.
-pub(super) type Refusal = (&'static str, String);
+/// BackendProblem of a backend, as the reason and the message of an Event.
+pub(super) type BackendProblem = (&'static str, String);
 
-/// Returns the target of a backend, and why it cannot be used if that is the case.
+/// Returns the target of a backend, and the problem if it cannot be used.
 pub(super) fn resolve(
     objects: &Objects,
     namespace: &str,
     backend: &BackendRef,
     protocol: Option<Protocol>,
-) -> (BackendTarget, Option<Refusal>) {
+) -> (BackendTarget, Option<BackendProblem>) {
     match find(objects, namespace, backend, protocol) {
         Ok(backend) => (BackendTarget::Endpoints(Arc::new(backend)), None),
-        Err((status, refusal)) => (BackendTarget::Status(status), Some(refusal)),
+        Err((status, rejection)) => (BackendTarget::Status(status), Some(rejection)),
     }
 }
 
@@ -32,26 +32,26 @@ fn find(
     namespace: &str,
     backend: &BackendRef,
     protocol: Option<Protocol>,
-) -> Result<Backend, (StatusCode, Refusal)> {
-    let refuse = |status, reason, message| Err((status, (reason, message)));
+) -> Result<Backend, (StatusCode, BackendProblem)> {
+    let reject = |status, reason, message| Err((status, (reason, message)));
     let (name, port_ref) = match backend {
         BackendRef::Service { name, port } => (name, port),
         BackendRef::Resource { kind, name } => {
             let message = format!("backend {kind} {name} is not supported: only Services are");
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "UnsupportedBackend", message);
+            return reject(StatusCode::INTERNAL_SERVER_ERROR, "UnsupportedBackend", message);
         }
     };
     let key = Key::new(namespace, name.as_str());
     let Some(service) = objects.services.get(&key) else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "BackendNotFound", format!("there is no Service {name}"));
+        return reject(StatusCode::SERVICE_UNAVAILABLE, "BackendNotFound", format!("Service {name} does not exist"));
     };
     if service.is_external_name {
         let message = format!("Service {name} has type ExternalName, to which this controller does not forward");
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "UnsupportedBackend", message);
+        return reject(StatusCode::INTERNAL_SERVER_ERROR, "UnsupportedBackend", message);
     }
     let Some(port) = service.port(port_ref) else {
         let message = format!("Service {name} has no TCP port {port_ref}");
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "BackendNotFound", message);
+        return reject(StatusCode::SERVICE_UNAVAILABLE, "BackendNotFound", message);
     };
     Ok(Backend {
         name: format!("{key}:{}", port.port),

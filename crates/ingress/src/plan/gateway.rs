@@ -6,8 +6,8 @@
 //!                                                      └──> statuses of classes, Gateways, routes and policies
 //! ```
 //!
-//! An Ingress and a Gateway may share a port. The most specific host name selects the virtual host; in it, the routes of
-//! Gateways precede those of Ingresses.
+//! An Ingress and a Gateway may share a port. The most specific host name selects the virtual host; in it, the routes
+//! of Gateways precede those of Ingresses.
 
 mod addresses;
 mod attachment;
@@ -138,7 +138,7 @@ pub(super) fn plan(settings: &Settings, objects: &super::Objects, now: Time, pla
         let compiled = by_key.get(&(route.value.kind, route.key.clone()));
         let unresolved = compiled.and_then(|compiled| compiled.unresolved.as_ref());
         status::report_route(route, parents, unresolved, now, plan);
-        for parent in parents.iter().filter(|parent| parent.refusal.is_none()) {
+        for parent in parents.iter().filter(|parent| parent.rejection.is_none()) {
             for service in compiled.iter().flat_map(|compiled| &compiled.services) {
                 users.entry(service.clone()).or_default().insert(parent.gateway.clone());
             }
@@ -152,7 +152,7 @@ fn gateways<'a>(settings: &Settings, objects: &'a super::Objects, plan: &mut Pla
     let protocol = |listener: &Listener| if listener.tls.is_some() { Protocol::Https } else { Protocol::Http };
     let mut taken: BTreeMap<ListenAddress, Protocol> =
         plan.table.listeners.iter().map(|(address, listener)| (*address, protocol(listener))).collect();
-    let mut occupied = addresses::Occupied::default();
+    let mut occupied = addresses::OccupiedListeners::default();
     let mut gateways = Vec::new();
     for entry in by_age(&objects.gateway.gateways, |gateway| gateway.identity.created) {
         if !is_claimed(&entry.value, &objects.gateway.classes) {
@@ -160,7 +160,7 @@ fn gateways<'a>(settings: &Settings, objects: &'a super::Objects, plan: &mut Pla
         }
         let mut gateway = GatewayState::new(entry, objects, plan);
         addresses::assign(settings, &mut gateway, &mut occupied);
-        gateway.refuse_taken_ports(&mut taken);
+        gateway.reject_conflicting_ports(&mut taken);
         gateways.push(gateway);
     }
     gateways

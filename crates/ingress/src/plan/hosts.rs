@@ -10,7 +10,7 @@ use http::{HeaderName, StatusCode};
 
 use super::annotations::Canary;
 use super::objects::BackendRef;
-use super::{Claimed, Objects, Plan, backends};
+use super::{ClaimedIngress, Objects, Plan, backends};
 use crate::routing::{
     Action, BackendTarget, Filter, HostPattern, PathMatch, PathRewrite, Redirect, RequestMatch, Route, RouteOptions,
     ValueMatch, VirtualHost, WeightedBackend,
@@ -51,7 +51,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Adds the paths of rules. The first Ingress with a path of a host keeps it.
-    pub(super) fn add_rules(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    pub(super) fn add_rules(&mut self, claimed: &[ClaimedIngress<'_>], plan: &mut Plan) {
         for ingress in claimed.iter().filter(|ingress| ingress.annotations.canary.is_none()) {
             for rule in &ingress.entry.value.rules {
                 for (path, backend) in &rule.paths {
@@ -65,8 +65,8 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// Adds the backends of canaries to the paths of the Ingresses that they are canaries of.
-    pub(super) fn add_canaries(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    /// Adds the backends of canaries to the paths of their main Ingresses.
+    pub(super) fn add_canaries(&mut self, claimed: &[ClaimedIngress<'_>], plan: &mut Plan) {
         for ingress in claimed {
             let Some(canary) = &ingress.annotations.canary else { continue };
             for rule in &ingress.entry.value.rules {
@@ -74,7 +74,7 @@ impl<'a> Hosts<'a> {
                     let added = self.destination(ingress, path, backend, plan);
                     let paths = self.hosts.get_mut(&rule.host);
                     let main = paths.and_then(|paths| paths.get_mut(&PathKey::of(path)));
-                    // Another namespace must not be able to take requests.
+                    // A canary of another namespace must not receive requests.
                     match main.filter(|main| main.main.key.namespace == ingress.entry.key.namespace) {
                         Some(main) if main.canary.is_none() => main.canary = Some((canary.clone(), added)),
                         Some(main) => report_conflict(ingress, &rule.host, path, main, plan),
@@ -90,7 +90,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Adds default backends: for the other paths of the Ingress's own hosts, and for hosts without rules.
-    pub(super) fn add_default_backends(&mut self, claimed: &[Claimed<'_>], plan: &mut Plan) {
+    pub(super) fn add_default_backends(&mut self, claimed: &[ClaimedIngress<'_>], plan: &mut Plan) {
         let root = PathMatch::default();
         for ingress in claimed.iter().filter(|ingress| ingress.annotations.canary.is_none()) {
             let Some(backend) = &ingress.entry.value.default_backend else { continue };
@@ -121,7 +121,7 @@ impl<'a> Hosts<'a> {
 
     fn host_path(
         &self,
-        ingress: &Claimed<'_>,
+        ingress: &ClaimedIngress<'_>,
         host: &HostPattern,
         path: &PathMatch,
         backend: &BackendRef,
@@ -136,7 +136,7 @@ impl<'a> Hosts<'a> {
 
     fn destination(
         &self,
-        ingress: &Claimed<'_>,
+        ingress: &ClaimedIngress<'_>,
         path: &PathMatch,
         backend: &BackendRef,
         plan: &mut Plan,
@@ -145,8 +145,9 @@ impl<'a> Hosts<'a> {
         if let BackendRef::Service { name, .. } = backend {
             plan.services.insert(Key::new(key.namespace.clone(), name.as_str()));
         }
-        let (target, refusal) = backends::resolve(self.objects, &key.namespace, backend, annotations.backend_protocol);
-        if let Some((reason, message)) = refusal {
+        let (target, rejection) =
+            backends::resolve(self.objects, &key.namespace, backend, annotations.backend_protocol);
+        if let Some((reason, message)) = rejection {
             plan.report(ingress, reason, message);
         }
         let rewrite = annotations.rewrite_prefix.clone().map(|to| match path {
@@ -181,7 +182,13 @@ impl PathKey {
     }
 }
 
-fn report_conflict(ingress: &Claimed<'_>, host: &HostPattern, path: &PathMatch, taken: &HostPath, plan: &mut Plan) {
+fn report_conflict(
+    ingress: &ClaimedIngress<'_>,
+    host: &HostPattern,
+    path: &PathMatch,
+    taken: &HostPath,
+    plan: &mut Plan,
+) {
     let by = match &taken.canary {
         Some((_, canary)) if ingress.annotations.canary.is_some() => &canary.key,
         _ => &taken.main.key,
@@ -236,7 +243,7 @@ fn forwards(path: &PathKey, served: &HostPath) -> Vec<Route> {
     }
     let (weight, mut main) = (canary.weight.min(100), served.main.route(path));
     if weight > 0 {
-        // The filters of the canary are its own, so those of the route move to its backends.
+        // Route and canary have different filters, so the filters are attached to the backends.
         let backends = [(&served.main, 100 - weight), (destination, weight)].map(|(to, weight)| WeightedBackend {
             weight,
             target: to.target.clone(),

@@ -1,4 +1,4 @@
-//! API objects, condensed to the fields that the planner reads.
+//! API objects, reduced to the fields that the planner reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,9 +55,9 @@ pub struct Rule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsHosts {
-    /// Empty: the hosts of the Ingress.
+    /// If empty, the hosts of the Ingress.
     pub hosts: Vec<HostPattern>,
-    /// Empty: the default certificate.
+    /// If empty, the default certificate.
     pub secret: String,
 }
 
@@ -117,15 +117,15 @@ pub struct Endpoint {
 /// A Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSecret {
-    /// The certificate, or why it cannot be used.
+    /// The certificate, or the reason why it cannot be used.
     pub certificate: Result<Arc<Certificate>, String>,
     /// Set if this controller obtained the certificate by ACME.
-    pub issued: Option<Issued>,
+    pub issued: Option<AcmeCertificate>,
 }
 
 /// A certificate of an ACME server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct AcmeCertificate {
     pub names: BTreeSet<String>,
     /// When two thirds of its lifetime have passed.
     pub renew_at: Time,
@@ -170,7 +170,7 @@ impl Rule {
             let path = value.str_at(&["path"]).filter(|path| !path.is_empty()).unwrap_or("/");
             let path = match value.str_at(&["pathType"]) {
                 Some("Exact") => PathMatch::Exact(path.to_owned()),
-                // Implementations choose the meaning of ImplementationSpecific; here it is Prefix.
+                // The implementation defines ImplementationSpecific; here it means Prefix.
                 _ => PathMatch::Prefix(normalized_prefix(path)),
             };
             Some((path, BackendRef::read(value.get("backend")?)?))
@@ -252,7 +252,7 @@ impl ServicePort {
 }
 
 impl Slice {
-    /// Condenses a slice. A slice without a Service has an empty key.
+    /// Reads a slice. A slice without a Service has an empty key.
     pub fn read(object: &Value) -> Self {
         let meta = Meta::of(object);
         let one =
@@ -266,7 +266,7 @@ impl Slice {
 }
 
 impl Endpoint {
-    /// Condenses an endpoint; `None` if its address is not an IP address.
+    /// Reads an endpoint; `None` if its address is not an IP address.
     fn read(value: &Value) -> Option<Self> {
         let ip = value.get("addresses")?.as_array()?.first()?.as_str()?.parse().ok()?;
         let condition = |name: &str| value.at(&["conditions", name]).and_then(Value::as_bool);
@@ -295,11 +295,11 @@ impl TlsSecret {
         let (certificate, meta) = (read(), Meta::of(object));
         let is_issued = meta.label("app.kubernetes.io/managed-by") == Some(ISSUER);
         let issued = certificate.as_ref().ok().filter(|_| is_issued);
-        Self { issued: issued.and_then(|certificate| Issued::read(&certificate.chain_pem)), certificate }
+        Self { issued: issued.and_then(|certificate| AcmeCertificate::read(&certificate.chain_pem)), certificate }
     }
 }
 
-impl Issued {
+impl AcmeCertificate {
     /// Reads the names and the lifetime of the first certificate of a chain.
     fn read(chain_pem: &[u8]) -> Option<Self> {
         let leaf = CertificateDer::from_pem_slice(chain_pem).ok()?;

@@ -263,7 +263,7 @@ fn backends_that_cannot_be_used_are_refused_with_the_reason() {
         ],
         &["80 a.test /1 -> 503", "80 a.test /2 -> 503", "80 a.test /3 -> 500", "80 * / -> 500"],
         &[
-            "default/a BackendNotFound: there is no Service none",
+            "default/a BackendNotFound: Service none does not exist",
             "default/a BackendNotFound: Service web has no TCP port 81",
             "default/a UnsupportedBackend: Service ext has type ExternalName, to which this controller does not forward",
             "default/b UnsupportedBackend: backend Bucket assets is not supported: only Services are",
@@ -355,7 +355,7 @@ fn certificates_of_valid_secrets_are_served_by_host() {
         [
             "default/a InvalidCertificate: Secret mixed: tls.crt and tls.key cannot be used together: keys may not be \
              consistent: KeyMismatch",
-            "default/a CertificateNotFound: there is no Secret none of type kubernetes.io/tls",
+            "default/a CertificateNotFound: Secret none of type kubernetes.io/tls does not exist",
         ]
     );
 }

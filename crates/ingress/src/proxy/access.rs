@@ -3,20 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tokio::time::Instant;
 
 use super::body::{Body, CountBytes};
 use super::connection::{ActiveRequest, ClientConnection};
 use super::decision::Selected;
+use super::headers::X_REQUEST_ID;
 use super::upstream::Load;
 use crate::routing::Route;
 
 /// A request and its response, counted when the response has ended or its client has disconnected.
 pub(super) struct Exchange {
     connection: Arc<ClientConnection>,
-    _active: ActiveRequest,
+    active: ActiveRequest,
     started: Instant,
     method: Method,
     /// Only kept for the access log.
@@ -25,7 +26,8 @@ pub(super) struct Exchange {
     route: Option<Arc<Route>>,
     status: StatusCode,
     bytes: u64,
-    pub request_id: Option<HeaderValue>,
+    /// Only kept for the access log.
+    request_id: Option<HeaderValue>,
     pub endpoint: Option<SocketAddr>,
 }
 
@@ -34,7 +36,7 @@ impl Exchange {
         let is_logged = connection.shared.settings.access_log;
         Exchange {
             connection: Arc::clone(connection),
-            _active: connection.begin(),
+            active: connection.begin(),
             started: Instant::now(),
             method: request.method().clone(),
             target: is_logged.then(|| request.uri().path().to_owned()),
@@ -45,6 +47,17 @@ impl Exchange {
             bytes: 0,
             request_id: None,
             endpoint: None,
+        }
+    }
+
+    /// Whether the request may be served, because not too many are in flight.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.active.is_admitted
+    }
+
+    pub(super) fn note_request_id(&mut self, headers: &HeaderMap) {
+        if self.target.is_some() {
+            self.request_id = headers.get(X_REQUEST_ID).cloned();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Load balancing: which backend and which endpoint receives a request.
+//! Load balancing: selects the backend and the endpoint of a request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use super::http1::{Http1Error, ResponseStream};
+use super::http1::{Http1Error, RequestBodyError, RequestStream, ResponseStream};
 use super::mirror::Tee;
 use super::upstream::Pool;
 
@@ -23,6 +23,8 @@ pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
 pub(super) enum BodyError {
     #[error("failed to read the body")]
     Read(#[source] hyper::Error),
+    #[error("failed to read the body of the request")]
+    Client(#[source] RequestBodyError),
     #[error("failed to read the body of the response")]
     Http1(#[source] Http1Error),
     #[error("the body is larger than the route allows")]
@@ -47,9 +49,15 @@ pub(super) enum BodyFailure {
 /// Set once when the body of a request fails.
 pub(super) type FailureCell = Arc<OnceLock<BodyFailure>>;
 
+/// The body of a request of a client.
+pub(super) enum ClientBody {
+    Http1(RequestStream),
+    Http2(Incoming),
+}
+
 /// The body of a request on its way to the backend.
 pub(super) struct RequestBody {
-    inner: Incoming,
+    inner: ClientBody,
     bytes_left: Option<u64>,
     stall_limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -85,7 +93,7 @@ pub(super) fn text(text: impl Into<Bytes>) -> Body {
 
 impl RequestBody {
     pub(super) fn new(
-        inner: Incoming,
+        inner: ClientBody,
         bytes_max: Option<u64>,
         stall_limit: Duration,
         tees: Vec<Tee>,
@@ -122,7 +130,7 @@ impl http_body::Body for RequestBody {
         self.stalled = None;
         let frame = match frame {
             Some(Ok(frame)) => frame,
-            Some(Err(error)) => return self.fail(BodyFailure::Client, BodyError::Read(error)),
+            Some(Err(error)) => return self.fail(BodyFailure::Client, error),
             None => {
                 self.tees.drain(..).for_each(Tee::finish);
                 return Poll::Ready(None);
@@ -150,6 +158,35 @@ impl http_body::Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl http_body::Body for ClientBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut *self {
+            ClientBody::Http1(body) => Pin::new(body).poll_frame(context).map_err(BodyError::Client),
+            ClientBody::Http2(body) => Pin::new(body).poll_frame(context).map_err(BodyError::Read),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ClientBody::Http1(body) => body.is_end_stream(),
+            ClientBody::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ClientBody::Http1(body) => body.size_hint(),
+            ClientBody::Http2(body) => body.size_hint(),
+        }
     }
 }
 

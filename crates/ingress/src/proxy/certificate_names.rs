@@ -11,7 +11,7 @@ use x509_parser::extensions::GeneralName;
 
 use crate::routing::AlternativeName;
 
-/// Accepts certificates that a trusted CA signed and that carry one of the names.
+/// Accepts certificates that a trusted CA signed and that contain one of the names.
 #[derive(Debug)]
 pub(super) struct AlternativeNameVerifier {
     /// Verifies signatures of the handshake.
@@ -66,7 +66,7 @@ impl ServerCertVerifier for AlternativeNameVerifier {
     }
 }
 
-/// Whether the certificate carries one of the names.
+/// Whether the certificate contains one of the names.
 fn has_name(certificate: &[u8], names: &[AlternativeName]) -> bool {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
     let Ok(Some(carried)) = parsed.subject_alternative_name() else { return false };
@@ -81,7 +81,7 @@ fn has_name(certificate: &[u8], names: &[AlternativeName]) -> bool {
     carried.value.general_names.iter().any(is_wanted)
 }
 
-/// Whether a DNS name of a certificate is the wanted one. A wildcard stands for one label, on either side.
+/// Whether a DNS name of a certificate matches the expected one. A wildcard matches one label, on either side.
 fn is_same_host(carried: &str, wanted: &str) -> bool {
     let (carried, wanted) = (carried.to_ascii_lowercase(), wanted.to_ascii_lowercase());
     let covers = |pattern: &str, name: &str| {

@@ -56,9 +56,9 @@ pub(super) enum ConnectError {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientTlsError {
-    #[error("the server name is no DNS name")]
+    #[error("the server name is not a DNS name")]
     ServerName(#[from] InvalidDnsNameError),
-    #[error("the CA certificates are no valid PEM")]
+    #[error("the CA certificates are not valid PEM")]
     Pem(#[from] rustls::pki_types::pem::Error),
     #[error("the CA certificates cannot be used")]
     Roots(#[from] rustls::client::VerifierBuilderError),

@@ -3,15 +3,16 @@
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use component_base::{Idle, Slot};
 use http::HeaderValue;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -20,8 +21,10 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::body::ClientBody;
 use super::connect::Wire;
 use super::handler;
+use super::http1::{self, HeadLimits, ServerLimits, Socket};
 use super::proxy_protocol;
 use super::state::{Port, Served, Shared};
 
@@ -41,8 +44,9 @@ pub(super) struct ClientConnection {
     pub client: SocketAddr,
     /// The address of the client for headers.
     pub client_text: HeaderValue,
-    /// The port that clients connect to.
-    pub local_port: u16,
+    /// The port that clients connect to, as a number and for headers.
+    pub port_number: u16,
+    pub port_text: HeaderValue,
     pub is_tls: bool,
     pub sni: Option<String>,
     pub activity: Activity,
@@ -61,7 +65,11 @@ pub(super) struct Activity {
 }
 
 /// A request in flight.
-pub(super) struct ActiveRequest(Arc<ClientConnection>);
+pub(super) struct ActiveRequest {
+    connection: Arc<ClientConnection>,
+    /// False if too many requests of all connections are in flight.
+    pub is_admitted: bool,
+}
 
 impl ClientConnection {
     /// Marks the connection as in use until the result is dropped.
@@ -69,7 +77,7 @@ impl ClientConnection {
         self.activity.active.fetch_add(1, Ordering::Relaxed);
         self.activity.started.fetch_add(1, Ordering::Relaxed);
         self.activity.begun.notify_one();
-        ActiveRequest(Arc::clone(self))
+        ActiveRequest { connection: Arc::clone(self), is_admitted: self.shared.requests.try_begin() }
     }
 
     /// Waits until the listener is drained. A client that has just connected may still send its first request, because it
@@ -96,7 +104,10 @@ impl ClientConnection {
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.activity.active.fetch_sub(1, Ordering::Relaxed);
+        self.connection.activity.active.fetch_sub(1, Ordering::Relaxed);
+        if self.is_admitted {
+            self.connection.shared.requests.end();
+        }
     }
 }
 
@@ -106,7 +117,11 @@ pub(super) async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, s
     let _open = metrics.metrics.count_connection();
     let _ = stream.set_nodelay(true);
     let (served, drain) = port.admit();
-    let local_port = stream.local_addr().map_or(port.address.port, |address| address.port());
+    let port_number = match port.address.port {
+        0 => stream.local_addr().map_or(0, |address| address.port()),
+        number => number,
+    };
+    let port_text = HeaderValue::from(port_number);
     let mut client = from;
     if served.listener.proxy_protocol {
         let header = proxy_protocol::read_header(&mut stream);
@@ -120,8 +135,18 @@ pub(super) async fn serve(mut stream: TcpStream, from: SocketAddr, slot: Slot, s
     let activity = Activity::default();
     let client_text = HeaderValue::try_from(client.ip().to_canonical().to_string());
     let client_text = client_text.expect("an IP address is a header value");
-    let connection =
-        ClientConnection { shared, port, client, client_text, local_port, is_tls, sni: None, activity, slot };
+    let connection = ClientConnection {
+        shared,
+        port,
+        client,
+        client_text,
+        port_number,
+        port_text,
+        is_tls,
+        sni: None,
+        activity,
+        slot,
+    };
     if is_tls {
         serve_tls(stream, &served, connection, drain).await;
     } else {
@@ -139,8 +164,12 @@ async fn serve_tls(stream: TcpStream, served: &Served, mut connection: ClientCon
     };
     let (_, session) = stream.get_ref();
     connection.sni = session.server_name().and_then(super::hosts::normalize);
-    let wire = if session.alpn_protocol() == Some(b"h2") { Wire::Http2 } else { Wire::Http1 };
-    serve_http(stream, wire, connection, drain).await;
+    if session.alpn_protocol() == Some(b"h2") {
+        // On the heap: a connection with HTTP/1 needs no space for it.
+        Box::pin(serve_http2(stream, connection, drain)).await;
+    } else {
+        serve_http1(stream, BytesMut::new(), connection, drain).await;
+    }
 }
 
 /// Serves a connection without TLS. A client with prior knowledge may speak HTTP/2.
@@ -152,65 +181,77 @@ async fn serve_plain(mut stream: TcpStream, connection: ClientConnection, drain:
         () = connection.drained(&drain) => return,
     };
     let Ok(Ok((wire, start))) = sniffed else { return };
-    let (read, write) = stream.into_split();
-    let stream = tokio::io::join(Cursor::new(start).chain(read), write);
     let stream = Idle::new(stream, settings.idle_timeout);
-    serve_http(stream, wire, connection, drain).await;
+    match wire {
+        Wire::Http1 => serve_http1(stream, start, connection, drain).await,
+        Wire::Http2 => {
+            let (read, write) = tokio::io::split(stream);
+            let stream = tokio::io::join(Cursor::new(start).chain(read), write);
+            Box::pin(serve_http2(stream, connection, drain)).await;
+        }
+    }
 }
 
 /// Reads the first bytes of a connection until they tell the HTTP version.
-async fn sniff(stream: &mut TcpStream) -> std::io::Result<(Wire, Vec<u8>)> {
-    let mut start = Vec::with_capacity(HTTP2_PREFACE.len());
+async fn sniff(stream: &mut TcpStream) -> std::io::Result<(Wire, BytesMut)> {
+    let mut start = BytesMut::with_capacity(HTTP2_PREFACE.len());
     while start.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&start) {
         let left = HTTP2_PREFACE.len() - start.len();
         if (&mut *stream).take(left as u64).read_buf(&mut start).await? == 0 {
             break;
         }
     }
-    Ok((if start == HTTP2_PREFACE { Wire::Http2 } else { Wire::Http1 }, start))
+    Ok((if start == HTTP2_PREFACE[..] { Wire::Http2 } else { Wire::Http1 }, start))
 }
 
-async fn serve_http<S>(stream: S, wire: Wire, connection: ClientConnection, drain: CancellationToken)
+async fn serve_http1(
+    stream: impl Socket + 'static,
+    start: BytesMut,
+    connection: ClientConnection,
+    drain: CancellationToken,
+) {
+    let connection = Arc::new(connection);
+    let settings = &connection.shared.settings;
+    let limits = ServerLimits {
+        head: HeadLimits { headers_max: settings.headers_max, bytes_max: settings.header_bytes_max as usize },
+        head_timeout: settings.header_timeout,
+    };
+    let ending = ending(&connection, &drain);
+    let service = |request: http::Request<http1::RequestStream>| {
+        handler::serve(Arc::clone(&connection), request.map(ClientBody::Http1))
+    };
+    if let Err(error) = http1::serve(stream, start, limits, ending, service).await {
+        tracing::debug!(client = %connection.client, %error, "a connection closed with an error");
+    }
+}
+
+async fn serve_http2<S>(stream: S, connection: ClientConnection, drain: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let connection = Arc::new(connection);
     let settings = &connection.shared.settings;
-    let ending = async {
-        tokio::select! {
-            () = connection.drained(&drain) => {}
-            () = connection.idle(settings.keep_alive_timeout) => {}
-        }
-    };
     let context = Arc::clone(&connection);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let context = Arc::clone(&context);
-        async move { Ok::<_, Infallible>(handler::serve(context, request).await) }
+        async move { Ok::<_, Infallible>(handler::serve(context, request.map(ClientBody::Http2)).await) }
     });
-    let stream = TokioIo::new(stream);
-    let served = match wire {
-        Wire::Http2 => {
-            let mut builder = http2::Builder::new(TokioExecutor::new());
-            builder
-                .timer(TokioTimer::new())
-                .max_concurrent_streams(settings.streams_max)
-                .max_send_buf_size(SEND_BUFFER_MAX)
-                .max_pending_accept_reset_streams(settings.reset_streams_max)
-                .max_local_error_reset_streams(settings.reset_streams_max)
-                .max_header_list_size(settings.header_bytes_max)
-                .keep_alive_interval(PING_INTERVAL);
-            let serving = Box::pin(builder.serve_connection(stream, service));
-            until(serving, ending, http2::Connection::graceful_shutdown).await
-        }
-        Wire::Http1 => {
-            let mut builder = http1::Builder::new();
-            builder
-                .timer(TokioTimer::new())
-                .header_read_timeout(settings.header_timeout)
-                .max_headers(settings.headers_max)
-                .max_header_size(settings.header_bytes_max as usize);
-            let serving = Box::pin(builder.serve_connection(stream, service).with_upgrades());
-            until(serving, ending, http1::UpgradeableConnection::graceful_shutdown).await
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams_max)
+        .max_send_buf_size(SEND_BUFFER_MAX)
+        .max_pending_accept_reset_streams(settings.reset_streams_max)
+        .max_local_error_reset_streams(settings.reset_streams_max)
+        .max_header_list_size(settings.header_bytes_max)
+        .keep_alive_interval(PING_INTERVAL);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // When the connection is drained, the requests in flight are finished first.
+    let served = tokio::select! {
+        served = serving.as_mut() => served,
+        () = ending(&connection, &drain) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
         }
     };
     if let Err(error) = served {
@@ -218,17 +259,10 @@ where
     }
 }
 
-/// Serves a connection until it closes. When it is drained, the requests in flight are finished first.
-async fn until<C: Future>(
-    mut connection: Pin<Box<C>>,
-    ending: impl Future<Output = ()>,
-    finish: fn(Pin<&mut C>),
-) -> C::Output {
+/// Waits until a connection takes no further requests: its listener is drained, or it was idle for too long.
+async fn ending(connection: &ClientConnection, drain: &CancellationToken) {
     tokio::select! {
-        served = connection.as_mut() => served,
-        () = ending => {
-            finish(connection.as_mut());
-            connection.await
-        }
+        () = connection.drained(drain) => {}
+        () = connection.idle(connection.shared.settings.keep_alive_timeout) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Decides which route serves a request, or why none does. Pure.
+//! Selects the route of a request, or the reason to reject it. Pure.
 
 use std::sync::Arc;
 

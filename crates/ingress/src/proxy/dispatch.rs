@@ -96,7 +96,7 @@ async fn attempt_endpoints(
     for _ in 0..ATTEMPTS_MAX {
         let Some((index, endpoint)) = upstream.choose(&tried) else { break };
         let load = endpoint.begin();
-        if let Some(pooled) = endpoint.pooled(wire, &limits) {
+        if let Some(pooled) = endpoint.pooled(wire) {
             match exchange(endpoint, pooled, prepare(request, wire, endpoint), &limits).await {
                 Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
                 Err(Failed { error, request: Some(again), is_sent })

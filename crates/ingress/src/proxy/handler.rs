@@ -6,22 +6,21 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, UPGRADE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use super::access::Exchange;
-use super::body::{self, Body, BodyFailure, FailureCell, RequestBody, ResponseBody};
+use super::body::{self, Body, BodyFailure, ClientBody, FailureCell, RequestBody, ResponseBody};
 use super::connection::ClientConnection;
 use super::cors;
 use super::decision::{self, RequestHead, Selected};
 use super::dispatch::{self, Answer, DispatchError, Reply};
 use super::headers::{self, ClientView};
+use super::http1::OnUpgrade;
 use super::mirror::{self, Tee};
 use super::rewrite::{self, RequestUrl};
 use super::state::Served;
@@ -40,8 +39,12 @@ struct Forward<'a> {
 }
 
 /// Answers a request.
-pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<ClientBody>) -> Response<Body> {
     let mut exchange = Exchange::begin(&connection, &request);
+    if !exchange.is_admitted() {
+        connection.shared.metrics.count_rejection();
+        return exchange.finish(overload_response());
+    }
     let served = connection.port.served();
     let (mut parts, incoming) = request.into_parts();
     let head = RequestHead {
@@ -64,17 +67,15 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
         Action::Respond(status) => status_response(*status, reason(*status)),
         Action::Answer(text) => Response::new(body::text(text.clone())),
         Action::Redirect(redirect) => {
-            let port =
-                if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };
-            let scheme = scheme(&connection);
+            let (scheme, port) = (scheme(&connection), connection.port_number);
             let url = RequestUrl { scheme, host: &selected.host, port, uri: &parts.uri };
             redirect_response(redirect.status, rewrite::location(redirect, url, &selected.route.matches.path))
         }
         Action::Forward(backends) => match choose(&connection, backends) {
             None => status_response(StatusCode::INTERNAL_SERVER_ERROR, "the route has no backend"),
             Some(backend) => {
-                exchange.request_id =
-                    Some(headers::set_request_id(&mut parts.headers, || connection.shared.request_ids.next()));
+                headers::set_request_id(&mut parts.headers, || connection.shared.request_ids.next());
+                exchange.note_request_id(&parts.headers);
                 let (served, selected) = (&*served, &selected);
                 let forward = Forward { connection: &connection, served, selected, backend, shared: shared.as_ref() };
                 return forward.run(parts, incoming, exchange).await;
@@ -90,7 +91,7 @@ pub(super) async fn serve(connection: Arc<ClientConnection>, request: Request<In
 }
 
 impl Forward<'_> {
-    async fn run(&self, mut parts: Parts, incoming: Incoming, mut exchange: Exchange) -> Response<Body> {
+    async fn run(&self, mut parts: Parts, incoming: ClientBody, mut exchange: Exchange) -> Response<Body> {
         let backend = match &self.backend.target {
             BackendTarget::Endpoints(backend) => backend,
             BackendTarget::Status(status) => return exchange.finish(status_response(*status, reason(*status))),
@@ -106,20 +107,19 @@ impl Forward<'_> {
         let on_client = parts.extensions.remove::<OnUpgrade>().filter(|_| upgrade.is_some());
         self.prepare_head(&mut parts, upgrade.as_ref());
         let (request, failure) = self.outgoing(parts, incoming);
-        let started = Instant::now();
-        let deadline = [options.request_timeout, options.backend_timeout].into_iter().flatten().min();
-        let deadline = deadline.map(|limit| started + limit);
+        let limit = [options.request_timeout, options.backend_timeout].into_iter().flatten().min();
+        let deadline = limit.map(|limit| Instant::now() + limit);
         let Reply { answer, load, endpoint } =
             match dispatch::send(&self.connection.shared, upstream, request, deadline).await {
                 Ok(reply) => reply,
-                Err(error) => return exchange.finish(self.failure_response(upstream, &failure, &error)),
+                Err(error) => return exchange.finish(self.failure_response(upstream, failure.as_ref(), &error)),
             };
         exchange.endpoint = Some(endpoint);
         let mut response = match answer {
             Answer::Response(response) => response,
             Answer::Switched(response, endpoint) => {
                 let Some(client) = on_client else {
-                    let reason = "the backend switched protocols without being asked";
+                    let reason = "the backend switched protocols without a request for it";
                     return exchange.finish(status_response(StatusCode::BAD_GATEWAY, reason));
                 };
                 tunnel::open(self.connection, client, endpoint, load);
@@ -155,9 +155,8 @@ impl Forward<'_> {
         }
         headers::remove_hop_by_hop(&mut parts.headers);
         let (host, connection) = (parts.headers.get(HOST).cloned(), self.connection);
-        let port = if connection.port.address.port == 0 { connection.local_port } else { connection.port.address.port };
-        let client =
-            ClientView { address: &connection.client_text, scheme: scheme(connection), host: host.as_ref(), port };
+        let (address, port) = (&connection.client_text, &connection.port_text);
+        let client = ClientView { address, scheme: scheme(connection), host: host.as_ref(), port };
         headers::set_forwarding(&mut parts.headers, client, connection.shared.settings.forwarding);
         for filter in self.filters() {
             change_request(parts, filter, &self.selected.route);
@@ -170,7 +169,7 @@ impl Forward<'_> {
     }
 
     /// Returns the request for the backend, and starts its mirrors.
-    fn outgoing(&self, parts: Parts, incoming: Incoming) -> (Request<Body>, FailureCell) {
+    fn outgoing(&self, parts: Parts, incoming: ClientBody) -> (Request<Body>, Option<FailureCell>) {
         let has_body = !incoming.is_end_stream();
         let mirrors = self.filters().filter_map(|filter| match filter {
             Filter::Mirror(mirror) => Some(mirror),
@@ -178,11 +177,11 @@ impl Forward<'_> {
         });
         let tees: Vec<Tee> = mirrors.filter_map(|mirror| self.mirror(mirror, &parts, has_body)).collect();
         if !has_body {
-            return (Request::from_parts(parts, body::empty()), FailureCell::default());
+            return (Request::from_parts(parts, body::empty()), None);
         }
         let stall_limit = self.connection.shared.settings.body_timeout;
         let (body, failure) = RequestBody::new(incoming, self.selected.route.options.body_bytes_max, stall_limit, tees);
-        (Request::from_parts(parts, body.boxed_unsync()), failure)
+        (Request::from_parts(parts, body.boxed_unsync()), Some(failure))
     }
 
     fn mirror(&self, mirror: &MirrorTarget, parts: &Parts, has_body: bool) -> Option<Tee> {
@@ -194,8 +193,13 @@ impl Forward<'_> {
     }
 
     /// Returns the response to a request that no endpoint answered. A broken request body is the cause, not the endpoint.
-    fn failure_response(&self, upstream: &Upstream, body: &FailureCell, error: &DispatchError) -> Response<Body> {
-        match body.get() {
+    fn failure_response(
+        &self,
+        upstream: &Upstream,
+        body: Option<&FailureCell>,
+        error: &DispatchError,
+    ) -> Response<Body> {
+        match body.and_then(|body| body.get()) {
             Some(BodyFailure::TooLarge) => {
                 status_response(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
             }
@@ -261,6 +265,13 @@ fn status_response(status: StatusCode, reason: &str) -> Response<Body> {
     let mut response = Response::new(body::text(format!("{} {reason}\n", status.as_u16())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Returns the response to a request above the limit of requests in flight.
+fn overload_response() -> Response<Body> {
+    let mut response = status_response(StatusCode::SERVICE_UNAVAILABLE, "too many requests are in flight");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 

@@ -31,7 +31,7 @@ pub(super) struct ClientView<'a> {
     pub scheme: &'static str,
     /// The host that the client requested, with its port if given.
     pub host: Option<&'a HeaderValue>,
-    pub port: u16,
+    pub port: &'a HeaderValue,
 }
 
 /// Which forwarding headers of the client are kept.
@@ -46,6 +46,9 @@ pub enum ForwardingTrust {
 
 /// Removes headers that concern one connection only.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if !headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -69,9 +72,15 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if headers.remove(TRANSFER_ENCODING).is_some() {
-        // The length of a message with both headers is not to be believed.
+        // The length of a message with both headers is ambiguous.
         headers.remove(CONTENT_LENGTH);
     }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(*name, CONNECTION | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION | TE | TRANSFER_ENCODING | UPGRADE)
+        || *name == KEEP_ALIVE
+        || *name == PROXY_CONNECTION
 }
 
 /// Returns the protocol of an upgrade that `Connection` and `Upgrade` request together.
@@ -79,7 +88,7 @@ pub(super) fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let is_listed =
         connection.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
-    // h2c would let a client speak to the backend past the routes.
+    // h2c would allow a client to bypass the routes.
     let is_allowed = |value: &&HeaderValue| {
         value
             .to_str()
@@ -105,7 +114,7 @@ pub(super) fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, tr
         (X_REAL_IP, Some(client.address.clone())),
         (X_FORWARDED_PROTO, Some(HeaderValue::from_static(client.scheme))),
         (X_FORWARDED_HOST, client.host.cloned()),
-        (X_FORWARDED_PORT, Some(HeaderValue::from(client.port))),
+        (X_FORWARDED_PORT, Some(client.port.clone())),
     ] {
         match value {
             _ if is_set(&name, headers) => {}
@@ -115,14 +124,15 @@ pub(super) fn set_forwarding(headers: &mut HeaderMap, client: ClientView<'_>, tr
     }
 }
 
-/// Keeps a well-formed `X-Request-Id` of the client, else sets a new one. Returns it.
-pub(super) fn set_request_id(headers: &mut HeaderMap, new: impl FnOnce() -> HeaderValue) -> HeaderValue {
+/// Keeps a well-formed `X-Request-Id` of the client, else sets a new one.
+pub(super) fn set_request_id(headers: &mut HeaderMap, new: impl FnOnce() -> HeaderValue) {
     let is_valid = |value: &&HeaderValue| {
         (1..=REQUEST_ID_BYTES_MAX).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    let id = headers.get(X_REQUEST_ID).filter(is_valid).cloned().unwrap_or_else(new);
-    headers.insert(X_REQUEST_ID, id.clone());
-    id
+    let mut given = headers.get_all(X_REQUEST_ID).iter();
+    if given.next().filter(is_valid).is_none() || given.next().is_some() {
+        headers.insert(X_REQUEST_ID, new());
+    }
 }
 
 /// Applies a filter. Headers that frame a message cannot be changed.
@@ -162,13 +172,12 @@ fn append_list(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, 
 fn forwarded(client: ClientView<'_>) -> HeaderValue {
     let address = client.address.to_str().unwrap_or_default();
     let (start, end) = if address.contains(':') { ("for=\"[", "]\"") } else { ("for=", "") };
-    let mut element = [start, address, end].concat();
     // The host was validated: it has no quotes.
-    if let Some(host) = client.host.and_then(|host| host.to_str().ok()) {
-        let quote = if host.contains([':', '[']) { "\"" } else { "" };
-        element.extend([";host=", quote, host, quote]);
-    }
-    element.extend([";proto=", client.scheme]);
+    let host = client.host.and_then(|host| host.to_str().ok());
+    let quote = if host.is_some_and(|host| host.contains([':', '['])) { "\"" } else { "" };
+    let host = host.map_or([""; 4], |host| [";host=", quote, host, quote]);
+    let [name, open, host, close] = host;
+    let element = [start, address, end, name, open, host, close, ";proto=", client.scheme].concat();
     HeaderValue::try_from(element).expect("joined header values are a header value")
 }
 
@@ -195,9 +204,10 @@ mod tests {
     }
 
     static ADDRESS: HeaderValue = HeaderValue::from_static("192.0.2.7");
+    static PORT: HeaderValue = HeaderValue::from_static("443");
 
     fn client(host: &HeaderValue) -> ClientView<'_> {
-        ClientView { address: &ADDRESS, scheme: "https", host: Some(host), port: 443 }
+        ClientView { address: &ADDRESS, scheme: "https", host: Some(host), port: &PORT }
     }
 
     #[test]
@@ -265,7 +275,9 @@ mod tests {
     #[test]
     fn malformed_request_ids_are_replaced() {
         let check = |given: &[(&'static str, &'static str)], expect: &str| {
-            assert_eq!(set_request_id(&mut map(given), || HeaderValue::from_static("new")), expect, "{given:?}");
+            let mut headers = map(given);
+            set_request_id(&mut headers, || HeaderValue::from_static("new"));
+            assert_eq!(headers[X_REQUEST_ID], expect, "{given:?}");
         };
         check(&[("x-request-id", "abc-1")], "abc-1");
         check(&[("x-request-id", "a b")], "new");

@@ -10,7 +10,7 @@ use crate::routing::HostPattern;
 /// Longest DNS name in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// A request names no host, several hosts, or a malformed one.
+/// The host of a request is ambiguous or malformed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum HostError {
     #[error("the request has several Host headers")]
@@ -23,7 +23,7 @@ pub(super) enum HostError {
 
 /// Returns the normalized host of a request, empty if it names none (HTTP/1.0).
 ///
-/// A request target and a Host header that disagree are rejected, because the backend could believe the other one.
+/// A request target and a Host header that disagree are rejected, because the backend could use the other one.
 pub(super) fn request_host(uri: &Uri, headers: &HeaderMap) -> Result<String, HostError> {
     let mut given = headers.get_all(HOST).iter();
     let header = given.next();

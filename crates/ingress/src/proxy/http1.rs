@@ -1,5 +1,5 @@
-//! HTTP/1.1 towards endpoints. The task of a request owns the connection until the response has ended: no task, channel or
-//! lock stands between a client and its endpoint.
+//! HTTP/1.1, from clients (`server`) and towards endpoints. The task of a client's connection owns the connection to the
+//! endpoint until the response has ended: no task or channel stands between them.
 //!
 //! ```text
 //! Stream ──send──> InFlight ──> head ──> ResponseStream ──> Recycle: the pool
@@ -7,22 +7,30 @@
 //! ```
 
 mod chunked;
+mod client_io;
+mod decoder;
 mod head;
 mod in_flight;
+mod request_head;
 mod response;
+mod response_head;
+mod server;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use http::{Request, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::{Body, BodyError};
+pub(super) use client_io::{RequestBodyError, RequestStream};
 use in_flight::InFlight;
+pub(super) use request_head::HeadLimits;
 pub(super) use response::{Recycle, ResponseStream};
+pub(super) use server::{OnUpgrade, ServerLimits, serve};
 
 /// Bytes that are read at once, on the stack: a connection that waits for a response has no buffer.
 const READ_BYTES: usize = 16 << 10;
@@ -102,18 +110,25 @@ impl Stream {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Http1Error>> {
-        let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
-        let mut buffer = ReadBuf::uninit(&mut space);
-        match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
-            Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Err(Http1Error::Closed)),
-            Poll::Ready(Ok(())) => {
-                self.read.extend_from_slice(buffer.filled());
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(Http1Error::Read(error))),
-            Poll::Pending => Poll::Pending,
+        match ready!(poll_read_into(&mut self.socket, &mut self.read, context)) {
+            Ok(0) => Poll::Ready(Err(Http1Error::Closed)),
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(Http1Error::Read(error))),
         }
     }
+}
+
+/// Appends what a socket has to a buffer, which grows by no more. Returns 0 at the end.
+fn poll_read_into(
+    socket: &mut Box<dyn Socket>,
+    buffer: &mut BytesMut,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+    let mut read = ReadBuf::uninit(&mut space);
+    ready!(Pin::new(socket).poll_read(context, &mut read))?;
+    buffer.extend_from_slice(read.filled());
+    Poll::Ready(Ok(read.filled().len()))
 }
 
 impl AsyncRead for Upgraded {

@@ -13,7 +13,7 @@ const BOUNDS_MILLIS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000
 /// Routes beyond this number are counted together.
 const ROUTES_MAX: usize = 10_000;
 const OTHER: &str = "//";
-/// Methods with a label of their own; the client controls all others.
+/// Methods with a separate label. Clients control all other method names, so these are counted together.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"];
 
 /// Counters of all ports.
@@ -24,6 +24,7 @@ pub(super) struct Metrics {
     connections_closed: AtomicU64,
     handshake_errors: AtomicU64,
     retries: AtomicU64,
+    requests_rejected: AtomicU64,
 }
 
 /// Series of one route source.
@@ -72,8 +73,12 @@ impl Metrics {
         add(&self.retries, 1);
     }
 
+    pub(super) fn count_rejection(&self) {
+        add(&self.requests_rejected, 1);
+    }
+
     /// Formats all metrics in the Prometheus text format.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, requests_in_flight: usize) -> String {
         let mut out = String::new();
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let name = "nginx_ingress_controller_requests";
@@ -99,11 +104,17 @@ impl Metrics {
         head(&mut out, name, "Total number of client connections.", "counter");
         let _ = writeln!(out, "{name}{{state=\"accepted\"}} {accepted}");
         let name = "nginx_ingress_controller_tls_handshake_errors_total";
-        head(&mut out, name, "TLS handshakes that failed.", "counter");
+        head(&mut out, name, "Number of failed TLS handshakes.", "counter");
         let _ = writeln!(out, "{name} {}", load(&self.handshake_errors));
         let name = "nginx_ingress_controller_upstream_retries_total";
         head(&mut out, name, "Attempts that failed before an endpoint received the request.", "counter");
         let _ = writeln!(out, "{name} {}", load(&self.retries));
+        let name = "nginx_ingress_controller_requests_in_flight";
+        head(&mut out, name, "Current number of requests whose responses have not ended.", "gauge");
+        let _ = writeln!(out, "{name} {requests_in_flight}");
+        let name = "nginx_ingress_controller_requests_rejected_total";
+        head(&mut out, name, "Requests answered with 503 because too many were in flight.", "counter");
+        let _ = writeln!(out, "{name} {}", load(&self.requests_rejected));
         out
     }
 
@@ -173,7 +184,7 @@ mod tests {
         metrics.count_request("Ingress/shop/web", &Method::GET, StatusCode::OK, took, 10);
         metrics.count_request("Ingress/shop/web", &Method::GET, StatusCode::OK, took, 10);
         metrics.count_request("", &Method::from_bytes(b"ODD").unwrap(), StatusCode::NOT_FOUND, took, 0);
-        let text = metrics.text();
+        let text = metrics.text(3);
         let labels = "kind=\"Ingress\",namespace=\"shop\",ingress=\"web\"";
         for line in [
             format!("nginx_ingress_controller_requests{{{labels},method=\"GET\",status=\"200\"}} 2"),

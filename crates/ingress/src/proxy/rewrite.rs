@@ -16,7 +16,7 @@ pub(super) struct RequestUrl<'a> {
     pub uri: &'a Uri,
 }
 
-/// Returns the rewritten path and query, or `None` if the result is no valid path.
+/// Returns the rewritten path and query, or `None` if the result is not a valid path.
 pub(super) fn rewrite_path(uri: &Uri, matched: &PathMatch, rewrite: &PathRewrite) -> Option<PathAndQuery> {
     let path = match rewrite {
         PathRewrite::Full(path) => path.clone(),
@@ -44,7 +44,7 @@ fn replace_prefix(path: &str, matched: &PathMatch, replacement: &str) -> String 
     format!("{replacement}{rest}")
 }
 
-/// Returns the `Location` of a redirect, or `None` if the redirect gives no valid URL.
+/// Returns the `Location` of a redirect, or `None` if the redirect does not result in a valid URL.
 pub(super) fn location(redirect: &Redirect, url: RequestUrl<'_>, matched: &PathMatch) -> Option<String> {
     let scheme = redirect.scheme.as_deref().unwrap_or(url.scheme);
     let host = redirect.hostname.as_deref().unwrap_or(url.host);

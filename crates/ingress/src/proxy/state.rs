@@ -1,4 +1,4 @@
-//! The state of the proxy: what all connections share, and what one port serves.
+//! The state of the proxy: shared by all connections, and per port.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -10,6 +10,7 @@ use super::Settings;
 use super::balance::Spread;
 use super::metrics::Metrics;
 use super::request_id::RequestIds;
+use super::request_limit::RequestLimit;
 use super::tls::ServerTls;
 use super::upstream::Upstreams;
 use crate::routing::{ListenAddress, Listener};
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     pub metrics: Metrics,
     pub spread: Spread,
     pub request_ids: RequestIds,
+    /// Requests in flight of all connections.
+    pub requests: RequestLimit,
     /// Limits mirrored requests in flight.
     pub mirrors: Arc<Semaphore>,
 }
@@ -56,6 +59,7 @@ impl Shared {
     pub(super) fn new(settings: Settings) -> Shared {
         let mirrors = Arc::new(Semaphore::new(settings.mirrors_max));
         Shared {
+            requests: RequestLimit::new(settings.requests_max),
             settings,
             metrics: Metrics::default(),
             spread: Spread::default(),
@@ -84,18 +88,18 @@ impl Port {
         }
     }
 
-    /// Returns what is served now.
+    /// Returns the current listener.
     pub(super) fn served(&self) -> Arc<Served> {
         Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns what a new connection is served, and the token that drains it.
+    /// Returns the listener for a new connection, and the token that drains the connection.
     pub(super) fn admit(&self) -> (Arc<Served>, CancellationToken) {
         let mode = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
         (self.served(), mode.1.clone())
     }
 
-    /// Replaces what is served.
+    /// Replaces the listener.
     pub(super) fn replace(&self, served: Served) {
         let mut mode = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
         if mode.0 != served.mode() {

@@ -25,7 +25,7 @@ pub(super) struct ServerTls {
 
 #[derive(Debug, thiserror::Error)]
 enum CertificateError {
-    #[error("the certificate chain or the key is no valid PEM")]
+    #[error("the certificate chain or the key is not valid PEM")]
     Pem(#[from] rustls::pki_types::pem::Error),
     #[error("the certificate chain is empty")]
     Empty,

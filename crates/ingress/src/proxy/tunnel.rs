@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tracing::Instrument;
 
 use super::connection::ClientConnection;
-use super::http1::Upgraded;
+use super::http1::{OnUpgrade, Upgraded};
 use super::upstream::Load;
 
 /// Copies bytes between a client and an endpoint after both have switched protocols. The port closes the tunnel when its
@@ -16,8 +14,7 @@ pub(super) fn open(connection: &Arc<ClientConnection>, client: OnUpgrade, mut en
     let connection = Arc::clone(connection);
     let port = Arc::clone(&connection.port);
     let copying = async move {
-        let Ok(client) = client.await else { return };
-        let mut client = TokioIo::new(client);
+        let Some(mut client) = client.upgraded().await else { return };
         tokio::select! {
             // The idle timeout of the client's stream also bounds the tunnel.
             _ = tokio::io::copy_bidirectional(&mut client, &mut endpoint) => {}

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::client::conn::http2;
-use tokio::time::Instant;
 
 use super::balance;
 use super::body::Body;
@@ -20,7 +19,6 @@ use crate::routing::{Action, Backend, BackendProtocol, BackendTarget, Filter, Ro
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PoolLimits {
     pub idle_connections_max: usize,
-    pub idle_timeout: Duration,
     pub connect_timeout: Duration,
 }
 
@@ -52,13 +50,16 @@ pub(super) struct Endpoint {
     retired: AtomicBool,
     /// One pool per worker, whose runtime drives its connections.
     idle: Vec<Mutex<Vec<IdleConnection>>>,
+    /// Number of calls that closed idle connections: a clock that costs nothing to read.
+    sweeps: AtomicUsize,
     multiplexed: Mutex<Option<http2::SendRequest<Body>>>,
     connecting: tokio::sync::Mutex<()>,
 }
 
 struct IdleConnection {
     stream: http1::Stream,
-    since: Instant,
+    /// The sweeps of the endpoint when it became idle.
+    since: usize,
 }
 
 /// The pool of an endpoint, which takes an HTTP/1 connection when its response has ended.
@@ -98,11 +99,12 @@ impl Upstreams {
         }
     }
 
-    /// Closes connections that were idle for too long.
-    pub(super) fn close_idle(&self, limit: Duration) {
+    /// Closes connections that were idle since the last but one call, or that the endpoint closed.
+    pub(super) fn close_idle(&self) {
         for endpoint in self.endpoints.values().flatten() {
+            let sweep = endpoint.sweeps.fetch_add(1, Ordering::Relaxed);
             for pool in &endpoint.idle {
-                lock(pool).retain_mut(|idle| idle.is_usable(limit));
+                lock(pool).retain_mut(|idle| idle.since == sweep && idle.stream.is_idle());
             }
         }
     }
@@ -158,6 +160,7 @@ impl Endpoint {
             active: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             idle: (0..workers::count()).map(|_| Mutex::default()).collect(),
+            sweeps: AtomicUsize::new(0),
             multiplexed: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -174,13 +177,13 @@ impl Endpoint {
     }
 
     /// Returns an idle connection of the pool, if there is one.
-    pub(super) fn pooled(&self, wire: Wire, limits: &PoolLimits) -> Option<Connection> {
+    pub(super) fn pooled(&self, wire: Wire) -> Option<Connection> {
         match wire {
             Wire::Http1 => {
                 let mut idle = lock(self.own_pool());
                 // The most recent connection is the least likely to be closed by the endpoint.
                 while let Some(mut last) = idle.pop() {
-                    if last.is_usable(limits.idle_timeout) {
+                    if last.stream.is_idle() {
                         return Some(Connection::Http1(last.stream));
                     }
                 }
@@ -206,7 +209,7 @@ impl Endpoint {
                 Wire::Http1 => None,
                 Wire::Http2 => Some(self.connecting.lock().await),
             };
-            if let Some(opened) = self.pooled(wire, limits).filter(|_| wire == Wire::Http2) {
+            if let Some(opened) = self.pooled(wire).filter(|_| wire == Wire::Http2) {
                 return Ok(opened);
             }
             let opened = connect::connect(self.address, tls, wire).await?;
@@ -250,14 +253,9 @@ impl http1::Recycle for Pool {
         // Checked under the lock, which `retire` takes after it sets the flag.
         let is_retired = self.endpoint.retired.load(Ordering::Acquire);
         if !is_retired && idle.len() < self.limits.idle_connections_max {
-            idle.push(IdleConnection { stream, since: Instant::now() });
+            let since = self.endpoint.sweeps.load(Ordering::Relaxed);
+            idle.push(IdleConnection { stream, since });
         }
-    }
-}
-
-impl IdleConnection {
-    fn is_usable(&mut self, limit: Duration) -> bool {
-        self.since.elapsed() < limit && self.stream.is_idle()
     }
 }
 

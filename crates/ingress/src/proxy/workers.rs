@@ -1,4 +1,4 @@
-//! Worker threads: each serves its connections on a runtime of its own, so that no connection waits for another thread and
+//! Worker threads: each serves its connections on its own runtime, so that no connection waits for another thread and
 //! all connections of a thread take turns.
 //!
 //! A runtime with several threads keeps at most 256 ready tasks in the queue of a thread and serves the others rarely: with
@@ -27,7 +27,7 @@ pub(super) struct Workers {
     stop: CancellationToken,
 }
 
-/// Returns the number of threads, which is that of the CPUs when it is first asked for.
+/// Returns the number of threads: the number of CPUs at the first call.
 pub(super) fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
@@ -71,7 +71,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stop.cancel();
-        // The threads end on their own: the last one to drop this may be one of them.
+        // The threads are not joined, because the thread that drops this may be one of them.
         self.threads.clear();
     }
 }

@@ -29,14 +29,14 @@ use crate::plan::objects::{Ingress, IngressClass, Service, Slice, TlsSecret};
 use crate::plan::{self, Objects, Plan};
 use crate::routing::ListenAddress;
 
-/// Maximum pending change notices; beyond that everything is evaluated.
+/// Maximum pending change notices; beyond that all objects are evaluated.
 const NOTICES_MAX: usize = 10_000;
 /// The CRD whose presence means that the Gateway API is installed.
 const CRD: &str = "metadata.name=gatewayclasses.gateway.networking.k8s.io";
 
 /// The objects that a plan depends on. A change of any other Service, Secret or ConfigMap does not change the plan.
 #[derive(Default)]
-pub(super) struct Used {
+pub(super) struct PlanDependencies {
     services: BTreeSet<Key>,
     secrets: BTreeSet<Key>,
     config_maps: BTreeSet<Key>,
@@ -82,7 +82,7 @@ struct Details {
 struct Watcher {
     client: Client,
     watches: JoinSet<()>,
-    /// Changes that always concern the plan, and completed caches.
+    /// Changes that always affect the plan, and completed caches.
     wake: ChangeQueue,
     /// Changes of Services and their EndpointSlices, by Service.
     services: ChangeQueue,
@@ -92,7 +92,7 @@ struct Watcher {
     pending: Vec<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
-impl From<&Plan> for Used {
+impl From<&Plan> for PlanDependencies {
     fn from(plan: &Plan) -> Self {
         Self { services: plan.services.clone(), secrets: plan.secrets.clone(), config_maps: plan.config_maps.clone() }
     }
@@ -146,7 +146,7 @@ impl Caches {
         self.watcher.pending.iter().all(|is_synced| is_synced())
     }
 
-    /// Whether there is something to plan.
+    /// Whether an Ingress or Gateway of this controller exists.
     pub(super) fn has_work(&self) -> bool {
         let has_class = self.gateways.as_ref().is_some_and(|gateways| {
             gateways.classes.snapshot().objects.iter().any(|class| class.value.controller == CONTROLLER)
@@ -197,7 +197,7 @@ impl Caches {
     }
 
     /// Waits for a change that may change the plan, or for a cache to become complete.
-    pub(super) async fn changed(&self, used: &Used) {
+    pub(super) async fn changed(&self, used: &PlanDependencies) {
         let concerns = |changed: &ChangedKeys, used: &BTreeSet<Key>| match changed {
             ChangedKeys::Keys(keys) => keys.iter().any(|key| used.contains(key)),
             ChangedKeys::All => true,

@@ -35,7 +35,7 @@ pub(super) struct Report {
 
 /// Statuses and Events that this instance has written.
 #[derive(Default)]
-struct Reported {
+struct WrittenReports {
     /// The version of each object after its status was written. An older observation is not written again.
     written: BTreeMap<Str, u64>,
     /// UID, reason and message of the Events of the last report.
@@ -51,8 +51,8 @@ struct Failures {
     conflict: bool,
 }
 
-/// Sends reports and obtains certificates as long as this instance leads. Without an election it always leads. `replan` is notified if a status
-/// must be planned again.
+/// Sends reports and obtains certificates as long as this instance leads. Without an election it always leads. `replan`
+/// is notified if a status must be planned again.
 pub(super) async fn send(
     client: Client,
     election: Option<election::Settings>,
@@ -87,7 +87,7 @@ pub(super) async fn send(
 
 /// Returns when the controller stops.
 async fn follow(client: &Client, recorder: &Recorder, mut reports: watch::Receiver<Arc<Report>>, replan: &ChangeQueue) {
-    let mut reported = Reported::default();
+    let mut reported = WrittenReports::default();
     loop {
         let report = Arc::clone(&reports.borrow_and_update());
         reported.record(recorder, &report.events);
@@ -110,7 +110,7 @@ async fn follow(client: &Client, recorder: &Recorder, mut reports: watch::Receiv
     }
 }
 
-impl Reported {
+impl WrittenReports {
     /// Records the Events that the last report did not have.
     fn record(&mut self, recorder: &Recorder, events: &[Finding]) {
         let mut current = BTreeSet::new();

@@ -5,7 +5,7 @@ use controller::kinds::SECRETS;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::acme_server::AcmeServer;
+use super::acme_server::{AcmeServer, Fault};
 use super::*;
 
 fn wants_certificate(name: &str, host: &str) -> Value {
@@ -17,11 +17,11 @@ fn wants_certificate(name: &str, host: &str) -> Value {
     ingress
 }
 
-async fn start() -> (Stand, AcmeServer) {
+async fn start(fault: Fault) -> (Stand, AcmeServer) {
     // The server needs the address of the proxy, and the controller that of the server.
     let reserved = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let http = reserved.local_addr().unwrap();
-    let server = AcmeServer::start(http).await;
+    let server = AcmeServer::start(http, fault).await;
     drop(reserved);
     let settings = issuer::Settings { directory: server.directory.clone(), email: None, ca_pem: None };
     (Stand::start_on(http.port(), Some(settings)).await, server)
@@ -50,7 +50,7 @@ async fn presented(address: SocketAddr, host: &str) -> Option<CertificateDer<'st
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotated_ingress_gets_a_certificate() {
-    let (stand, server) = start().await;
+    let (stand, server) = start(Fault::None).await;
     stand.cluster.create(&INGRESSES, &wants_certificate("shop", "shop.test")).await;
     let (pem, secret) = eventually("the Secret is written", || chain(&stand, "shop")).await;
     assert_eq!(secret.str_at(&["type"]), Some("kubernetes.io/tls"));
@@ -69,7 +69,7 @@ async fn an_annotated_ingress_gets_a_certificate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_of_another_client_is_kept() {
-    let (stand, server) = start().await;
+    let (stand, server) = start(Fault::None).await;
     let own = rcgen::generate_simple_self_signed(["own.test".to_owned()]).unwrap();
     let encode = |text: String| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
     let secret = value!({
@@ -83,6 +83,32 @@ async fn a_secret_of_another_client_is_kept() {
     eventually("the other Secret is written", || chain(&stand, "other")).await;
     assert_eq!(chain(&stand, "own").await.unwrap().0, own.cert.pem().into_bytes());
     assert_eq!(server.state.orders(), 1);
+}
+
+static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
+
+/// Returns the message of the Event about a certificate that was not issued.
+async fn failure(stand: &Stand) -> Option<String> {
+    let target = client::Target::within(&EVENTS, "default");
+    let events = stand.cluster.admin().list(&target, &client::ListOptions::default()).await.ok()?;
+    let event = events.items.iter().find(|event| event.str_at(&["reason"]) == Some("CertificateNotIssued"))?;
+    Some(event.str_at(&["message"])?.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_server_is_reported_and_gets_no_request() {
+    for (fault, expect) in [
+        (Fault::PlainUrl, "a URL that is not https: http://acme.test/nonce"),
+        (Fault::Endless, "length limit exceeded"),
+        (Fault::OtherHost, "a host that was not ordered, or one of several times: other.test"),
+    ] {
+        let (stand, server) = start(fault).await;
+        stand.cluster.create(&INGRESSES, &wants_certificate("shop", "shop.test")).await;
+        let failure = eventually("the failure is reported", || failure(&stand)).await;
+        assert!(failure.contains(expect), "{failure}");
+        assert!(chain(&stand, "shop").await.is_none());
+        assert_eq!(server.state.orders(), usize::from(fault == Fault::OtherHost));
+    }
 }
 
 #[derive(Debug)]

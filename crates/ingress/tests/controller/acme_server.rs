@@ -25,8 +25,21 @@ pub(super) struct AcmeServer {
     serving: JoinHandle<()>,
 }
 
+/// A fault of the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Its directory names a URL without TLS.
+    PlainUrl,
+    /// Its directory is larger than any response.
+    Endless,
+    /// It asks for the validation of a host that was not ordered.
+    OtherHost,
+}
+
 pub(super) struct State {
     url: String,
+    fault: Fault,
     /// The address that answers challenges, instead of port 80 of the host.
     proxy: SocketAddr,
     ca: Issuer<'static, KeyPair>,
@@ -70,14 +83,14 @@ impl Drop for AcmeServer {
 
 impl AcmeServer {
     /// Starts a server that validates hosts at this address.
-    pub(super) async fn start(proxy: SocketAddr) -> AcmeServer {
+    pub(super) async fn start(proxy: SocketAddr, fault: Fault) -> AcmeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "test CA");
         let ca = Issuer::new(params, KeyPair::generate().unwrap());
-        let state = Arc::new(State { url: url.clone(), proxy, ca, issued: Mutex::default() });
+        let state = Arc::new(State { url: url.clone(), fault, proxy, ca, issued: Mutex::default() });
         let served = Arc::clone(&state);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -102,18 +115,10 @@ impl State {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
-        let (path, url) = (parts.uri.path().to_owned(), &self.url);
+        let path = parts.uri.path().to_owned();
         let body = body.collect().await.unwrap().to_bytes();
         let answered = match path.as_str() {
-            "/directory" => Ok((
-                StatusCode::OK,
-                String::new(),
-                json!({
-                    "newNonce": format!("{url}/nonce"), "newAccount": format!("{url}/account"),
-                    "newOrder": format!("{url}/order"), "revokeCert": format!("{url}/none"),
-                    "keyChange": format!("{url}/none"),
-                }),
-            )),
+            "/directory" => Ok((StatusCode::OK, String::new(), self.directory())),
             "/nonce" => Ok((StatusCode::OK, String::new(), Json::Null)),
             _ => match self.verify(&path, &body) {
                 Ok(payload) => self.act(&path, &payload).await,
@@ -137,6 +142,17 @@ impl State {
                 response.status(StatusCode::BAD_REQUEST).body(Full::from(json.to_string())).unwrap()
             }
         }
+    }
+
+    fn directory(&self) -> Json {
+        let url = &self.url;
+        let nonce = if self.fault == Fault::PlainUrl { "http://acme.test" } else { url };
+        let padding = if self.fault == Fault::Endless { 2 << 20 } else { 0 };
+        json!({
+            "newNonce": format!("{nonce}/nonce"), "newAccount": format!("{url}/account"),
+            "newOrder": format!("{url}/order"), "revokeCert": format!("{url}/none"),
+            "keyChange": format!("{url}/none"), "padding": "x".repeat(padding),
+        })
     }
 
     /// Returns the payload of a JWS whose nonce, URL and signature are valid.
@@ -236,9 +252,10 @@ impl State {
             Some(false) => "invalid",
             None => "pending",
         };
+        let name = if self.fault == Fault::OtherHost { "other.test" } else { &placed.hosts[host] };
         json!({
             "status": status,
-            "identifier": {"type": "dns", "value": placed.hosts[host]},
+            "identifier": {"type": "dns", "value": name},
             "challenges": [{
                 "type": "http-01", "status": status, "token": format!("token-{order}-{host}"),
                 "url": format!("{}/challenge/{order}/{host}", self.url),

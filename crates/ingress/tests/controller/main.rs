@@ -1,5 +1,5 @@
 //! The controller beside an API server: how fast changes are live, and certificates by ACME.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod acme;
 mod acme_server;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use ingress::proxy::Settings;
 use ingress::routing::{HostPattern, RoutingTable};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -93,6 +94,30 @@ async fn shutdown_finishes_requests_in_flight_and_accepts_no_more() {
     assert!(request.await.unwrap().contains("answered"));
     tokio::time::timeout(PATIENCE, stopping).await.unwrap().unwrap();
     assert!(proxy.addresses().is_empty());
+}
+
+#[tokio::test]
+async fn requests_above_the_limit_are_rejected_until_others_end() {
+    let (table, arrived, answer) = waiting().await;
+    let (proxy, address) = start(Settings { requests_max: 1, ..settings() }, table).await;
+    for round in 1..=2 {
+        let first = tokio::spawn(async move { get(address, "a.test", "/").await });
+        arrived.notified().await;
+        let second = get(address, "a.test", "/").await;
+        assert_eq!(status(&second), "503", "{second}");
+        assert!(second.contains("\r\nretry-after: 1\r\n"), "{second}");
+        let metrics = proxy.metrics();
+        assert!(metrics.contains("nginx_ingress_controller_requests_in_flight 1\n"), "{metrics}");
+        assert!(metrics.contains(&format!("nginx_ingress_controller_requests_rejected_total {round}\n")), "{metrics}");
+        answer.notify_one();
+        assert_eq!(status(&first.await.unwrap()), "200");
+        let ended = async {
+            while !proxy.metrics().contains("nginx_ingress_controller_requests_in_flight 0\n") {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("the requests end");
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! The proxy over real sockets: routing, forwarding, TLS, limits and replaced tables.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod forwarding;
 mod hardening;
+mod http1;
 mod lifecycle;
 mod memory;
 mod support;

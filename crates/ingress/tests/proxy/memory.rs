@@ -7,6 +7,8 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
+use ingress::proxy::Settings;
+use ingress::routing::HostPattern;
 use sys::Counting;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,6 +55,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// The headers of `GET http://a/` by the static table.
+const GET: [u8; 6] = [0x82, 0x84, 0x86, 0x01, 1, b'a'];
+
 /// Opens an HTTP/2 connection without a client library, which would prevent the attack.
 async fn http2(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -98,6 +103,28 @@ async fn clients_with_half_a_head_use_little_memory() {
     tokio::time::timeout(PATIENCE, all_accepted).await.expect("the proxy accepts the connections");
     let each = ALLOCATOR.in_use().saturating_sub(before) / CLIENTS;
     assert!(each < 64 << 10, "{each} bytes per client");
+}
+
+#[tokio::test]
+async fn idle_connections_have_no_buffers() {
+    const CLIENTS: usize = 300;
+    let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[echo("a").await]))]).await;
+    let connect = async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        // The last header of the request is the last line of the response.
+        read_until(&mut stream, "x-request-id: ").await;
+        stream
+    };
+    // The first one opens the connection to the endpoint.
+    let mut clients = vec![connect().await];
+    let before = ALLOCATOR.in_use();
+    for _ in 0..CLIENTS {
+        clients.push(connect().await);
+    }
+    let each = ALLOCATOR.in_use().saturating_sub(before) / CLIENTS;
+    // hyper had 16 KiB of buffers alone.
+    assert!(each < 14 << 10, "{each} bytes per client");
 }
 
 #[tokio::test]
@@ -169,11 +196,9 @@ async fn streams_that_are_reset_are_not_collected() {
     let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[backend]))]).await;
     let mut stream = http2(address).await;
     let before = ALLOCATOR.in_use();
-    // GET http://a/ by the static table, and `:authority: a`.
-    let head = [0x82, 0x84, 0x86, 0x01, 1, b'a'];
     for number in 0..200_000 {
         let id = 2 * number + 1;
-        let attack = [frame(1, 5, id, &head), frame(3, 0, id, &8_u32.to_be_bytes())].concat();
+        let attack = [frame(1, 5, id, &GET), frame(3, 0, id, &8_u32.to_be_bytes())].concat();
         let written = tokio::time::timeout(STALL, stream.write_all(&attack)).await;
         check(before);
         if !matches!(written, Ok(Ok(()))) {
@@ -181,6 +206,33 @@ async fn streams_that_are_reset_are_not_collected() {
         }
     }
     read_all_bytes(&mut stream).await;
+}
+
+#[tokio::test]
+async fn streams_of_many_connections_are_bounded_together() {
+    const CONNECTIONS: u32 = 20;
+    const STREAMS: u32 = 100;
+    const REQUESTS_MAX: usize = 100;
+    let (_listener, backend) = deaf().await;
+    let settings = Settings { requests_max: REQUESTS_MAX, ..settings() };
+    let hosts = vec![(HostPattern::Any, vec![forward("/", endpoints("a", &[backend]))])];
+    let (proxy, address) = start(settings, table(listener(hosts))).await;
+    let (before, mut clients) = (ALLOCATOR.in_use(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let mut stream = http2(address).await;
+        let requests = (0..STREAMS).flat_map(|number| frame(1, 5, 2 * number + 1, &GET));
+        stream.write_all(&requests.collect::<Vec<u8>>()).await.unwrap();
+        clients.push(stream);
+    }
+    let rejected = (CONNECTIONS * STREAMS) as usize - REQUESTS_MAX;
+    let expected = [format!("requests_in_flight {REQUESTS_MAX}\n"), format!("requests_rejected_total {rejected}\n")];
+    let answered = async {
+        while !expected.iter().all(|line| proxy.metrics().contains(line)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{}", proxy.metrics()));
+    check(before);
 }
 
 /// Reads until the proxy closes the connection.

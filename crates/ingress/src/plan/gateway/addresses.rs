@@ -1,7 +1,8 @@
 //! Assigns addresses to Gateways.
 //!
 //! All Gateways share the addresses of the proxy unless the controller has further addresses. Then a Gateway that would
-//! conflict with an older one gets an address of its own. Without a free address Gateways share, and their routes merge.
+//! conflict with an older one gets a separate address. Without a free address Gateways share one, and their routes
+//! merge.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,10 +17,10 @@ use crate::routing::{HostPattern, ListenAddress};
 
 /// Listeners by address that older Gateways have.
 #[derive(Default)]
-pub(super) struct Occupied(BTreeSet<(ListenAddress, bool, HostPattern)>);
+pub(super) struct OccupiedListeners(BTreeSet<(ListenAddress, bool, HostPattern)>);
 
 /// Sets the addresses of a Gateway. Call it for the oldest Gateway first.
-pub(super) fn assign(settings: &Settings, gateway: &mut GatewayState<'_>, occupied: &mut Occupied) {
+pub(super) fn assign(settings: &Settings, gateway: &mut GatewayState<'_>, occupied: &mut OccupiedListeners) {
     let requested = &gateway.entry.value.addresses;
     let unsupported = requested.iter().find_map(|address| match address {
         RequestedAddress::Other { kind } => Some(kind),
@@ -27,7 +28,7 @@ pub(super) fn assign(settings: &Settings, gateway: &mut GatewayState<'_>, occupi
     });
     if let Some(kind) = unsupported {
         let message = format!("addresses of type {kind} are not supported: only those of type IPAddress are");
-        gateway.refusal.get_or_insert(("UnsupportedAddress", message));
+        gateway.rejection.get_or_insert(("UnsupportedAddress", message));
         return;
     }
     let fixed: Vec<IpAddr> = requested
@@ -37,17 +38,17 @@ pub(super) fn assign(settings: &Settings, gateway: &mut GatewayState<'_>, occupi
             RequestedAddress::Unspecified | RequestedAddress::Other { .. } => None,
         })
         .collect();
-    if let Some(ip) = fixed.iter().find(|ip| spot(settings, **ip).is_none()) {
+    if let Some(ip) = fixed.iter().find(|ip| listen_address(settings, **ip).is_none()) {
         gateway.address_problem = Some(("AddressNotUsable", format!("{ip} is not an address of this controller")));
     }
-    gateway.spots = match fixed.is_empty() {
-        false => fixed.iter().filter_map(|ip| spot(settings, *ip)).collect(),
+    gateway.addresses = match fixed.is_empty() {
+        false => fixed.iter().filter_map(|ip| listen_address(settings, *ip)).collect(),
         true => vec![choose(settings, gateway, occupied)],
     };
-    gateway.spots.dedup();
-    for spot in &gateway.spots {
+    gateway.addresses.dedup();
+    for ip in &gateway.addresses {
         let key = |(listener, protocol): (&ListenerState<'_>, Protocol)| {
-            let address = ListenAddress { port: listener.spec.port, ip: *spot };
+            let address = ListenAddress { port: listener.spec.port, ip: *ip };
             (address, protocol == Protocol::Https, listener.spec.hostname.clone())
         };
         occupied.0.extend(gateway.intended().map(key));
@@ -56,23 +57,23 @@ pub(super) fn assign(settings: &Settings, gateway: &mut GatewayState<'_>, occupi
 
 /// Returns the addresses of a Gateway for its status.
 pub(super) fn published(settings: &Settings, gateway: &GatewayState<'_>) -> Vec<IpAddr> {
-    let of_spot = |spot: &Option<IpAddr>| spot.map_or_else(|| settings.addresses.clone(), |ip| vec![ip]);
+    let listen_ips = |ip: &Option<IpAddr>| ip.map_or_else(|| settings.addresses.clone(), |ip| vec![ip]);
     let requested: Vec<IpAddr> = gateway
         .entry
         .value
         .addresses
         .iter()
         .filter_map(|address| match address {
-            RequestedAddress::Ip(ip) => Some(*ip).filter(|ip| spot(settings, *ip).is_some()),
+            RequestedAddress::Ip(ip) => Some(*ip).filter(|ip| listen_address(settings, *ip).is_some()),
             RequestedAddress::Unspecified | RequestedAddress::Other { .. } => None,
         })
         .collect();
-    if requested.is_empty() { gateway.spots.iter().flat_map(of_spot).collect() } else { requested }
+    if requested.is_empty() { gateway.addresses.iter().flat_map(listen_ips).collect() } else { requested }
 }
 
-/// Returns the listening address for a requested IP address, where the inner `None` stands for the addresses of the
+/// Returns the listening address for a requested IP address, where the inner `None` means the addresses of the
 /// proxy; `None` if it does not belong to this controller.
-fn spot(settings: &Settings, ip: IpAddr) -> Option<Option<IpAddr>> {
+fn listen_address(settings: &Settings, ip: IpAddr) -> Option<Option<IpAddr>> {
     match () {
         () if settings.addresses.contains(&ip) => Some(None),
         () if settings.gateway_addresses.contains(&ip) => Some(Some(ip)),
@@ -81,17 +82,17 @@ fn spot(settings: &Settings, ip: IpAddr) -> Option<Option<IpAddr>> {
 }
 
 /// Returns the current address if no older Gateway has the same listeners there, otherwise the first such address.
-fn choose(settings: &Settings, gateway: &GatewayState<'_>, occupied: &Occupied) -> Option<IpAddr> {
+fn choose(settings: &Settings, gateway: &GatewayState<'_>, occupied: &OccupiedListeners) -> Option<IpAddr> {
     let observed = list(gateway.entry.value.status.get("addresses"));
     let current = observed.iter().filter_map(|address| address.get("value").and_then(Value::as_str)?.parse().ok());
-    let current = current.filter_map(|ip| spot(settings, ip));
+    let current = current.filter_map(|ip| listen_address(settings, ip));
     let all = std::iter::once(None).chain(settings.gateway_addresses.iter().copied().map(Some));
-    current.chain(all).find(|spot| is_free(*spot, gateway, occupied)).flatten()
+    current.chain(all).find(|ip| is_free(*ip, gateway, occupied)).flatten()
 }
 
-fn is_free(spot: Option<IpAddr>, gateway: &GatewayState<'_>, occupied: &Occupied) -> bool {
+fn is_free(ip: Option<IpAddr>, gateway: &GatewayState<'_>, occupied: &OccupiedListeners) -> bool {
     gateway.intended().all(|(listener, protocol)| {
-        let port = ListenAddress { port: listener.spec.port, ip: spot };
+        let port = ListenAddress { port: listener.spec.port, ip };
         let mut here = occupied.0.iter().filter(|(address, _, _)| *address == port);
         here.all(|(_, is_tls, hostname)| {
             *is_tls == (protocol == Protocol::Https) && *hostname != listener.spec.hostname

@@ -12,7 +12,7 @@ use crate::routing::HostPattern;
 
 /// A route that is attached to a listener.
 #[derive(Clone)]
-pub(super) struct Attached<'a> {
+pub(super) struct AttachedRoute<'a> {
     pub route: &'a Entry<Route>,
     /// The host names that route and listener have in common.
     pub hosts: Vec<HostPattern>,
@@ -23,11 +23,11 @@ pub(super) struct Parent<'a> {
     pub reference: &'a ParentRef,
     pub gateway: Key,
     /// Set if the route is not accepted.
-    pub refusal: Option<Problem>,
+    pub rejection: Option<Problem>,
 }
 
 /// Attaches a route to all listeners that its references select and that allow it. Call it for the oldest route first.
-/// References to others than the Gateways of this controller are left out of the result.
+/// References to other parents than Gateways of this controller are not part of the result.
 pub(super) fn attach<'a>(
     objects: &Objects,
     gateways: &mut [GatewayState<'a>],
@@ -40,13 +40,13 @@ pub(super) fn attach<'a>(
         }
         let key = reference.target.key(&route.key.namespace);
         let Some(gateway) = gateways.iter_mut().find(|gateway| gateway.entry.key == key) else { continue };
-        let refusal = unsupported(&route.value).or_else(|| attach_to(objects, gateway, route, reference).err());
-        parents.push(Parent { reference, gateway: key, refusal });
+        let rejection = unsupported(&route.value).or_else(|| attach_to(objects, gateway, route, reference).err());
+        parents.push(Parent { reference, gateway: key, rejection });
     }
     parents
 }
 
-/// Returns why no rule of the route can be served.
+/// Returns the reason why no rule of the route can be served.
 fn unsupported(route: &Route) -> Option<Problem> {
     let mut problems = route.rules.iter().map(|rule| rule.as_ref().err());
     let first = route.rules.iter().find_map(|rule| rule.as_ref().err())?;
@@ -72,10 +72,10 @@ fn attach_to<'a>(
                 is_attached = true;
                 // Other references of the route may select the same listener.
                 if listener.routes.last().is_none_or(|last| !std::ptr::eq(last.route, route)) {
-                    listener.routes.push(Attached { route, hosts });
+                    listener.routes.push(AttachedRoute { route, hosts });
                 }
             }
-            // The problem of the listener that came closest to accept the route.
+            // The problem of the listener on which the route passed most checks.
             Err(found) if progress(found.0) > progress(problem.0) => problem = found,
             Err(_) => {}
         }
@@ -108,8 +108,8 @@ fn hosts(
         let message = format!("listener {name} serves none of the host names of the route");
         return Err(("NoMatchingListenerHostname", message));
     }
-    let is_other = |attached: &&Attached<'_>| attached.route.value.kind != route.value.kind;
-    let overlaps = |attached: &Attached<'_>| {
+    let is_other = |attached: &&AttachedRoute<'_>| attached.route.value.kind != route.value.kind;
+    let overlaps = |attached: &AttachedRoute<'_>| {
         attached.hosts.iter().any(|one| hosts.iter().any(|other| intersection(one, other).is_some()))
     };
     if let Some(other) = listener.routes.iter().filter(is_other).find(|attached| overlaps(attached)) {

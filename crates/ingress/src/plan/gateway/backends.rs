@@ -16,18 +16,18 @@ use super::routes::BackendRef;
 use crate::kinds::Kind;
 use crate::routing::{Backend, BackendProtocol, BackendTarget};
 
-/// The protocol that routes of a kind speak by default.
+/// The default HTTP version of a kind of route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Speaks {
+enum RouteProtocol {
     Http1,
     Http2,
 }
 
-/// Resolves backends, each once, so that all routes share its connections.
+/// Resolves each backend once, so that all routes share its connections.
 pub(super) struct Backends<'a> {
     objects: &'a Objects,
     policies: &'a Policies<'a>,
-    resolved: BTreeMap<(Key, u16, Speaks), Result<Arc<Backend>, Problem>>,
+    resolved: BTreeMap<(Key, u16, RouteProtocol), Result<Arc<Backend>, Problem>>,
     /// Services that routes refer to.
     pub services: BTreeSet<Key>,
 }
@@ -73,10 +73,10 @@ impl<'a> Backends<'a> {
         let Some(port) = reference.port else {
             return Err(("UnsupportedValue", format!("the reference to Service {key} has no port")));
         };
-        let speaks = if kind == Kind::GrpcRoute { Speaks::Http2 } else { Speaks::Http1 };
+        let route_protocol = if kind == Kind::GrpcRoute { RouteProtocol::Http2 } else { RouteProtocol::Http1 };
         let (objects, policies) = (self.objects, self.policies);
-        let resolved = self.resolved.entry((key.clone(), port, speaks));
-        resolved.or_insert_with(|| resolve_port(objects, policies, &key, port, speaks)).clone()
+        let resolved = self.resolved.entry((key.clone(), port, route_protocol));
+        resolved.or_insert_with(|| resolve_port(objects, policies, &key, port, route_protocol)).clone()
     }
 }
 
@@ -85,10 +85,10 @@ fn resolve_port(
     policies: &Policies<'_>,
     key: &Key,
     number: u16,
-    speaks: Speaks,
+    route_protocol: RouteProtocol,
 ) -> Result<Arc<Backend>, Problem> {
     let Some(service) = objects.services.get(key) else {
-        return Err(("BackendNotFound", format!("there is no Service {key}")));
+        return Err(("BackendNotFound", format!("Service {key} does not exist")));
     };
     if service.is_external_name {
         let message = format!("Service {key} has type ExternalName, to which this controller does not forward");
@@ -99,14 +99,14 @@ fn resolve_port(
     };
     let protocol = match policies.find(key, &port.name) {
         Some(tls) => BackendProtocol::Https(tls?.clone()),
-        None => protocol(key, port, speaks)?,
+        None => protocol(key, port, route_protocol)?,
     };
     let endpoints = endpoints(objects, key, service, port);
     Ok(Arc::new(Backend { name: format!("{key}:{number}"), protocol, endpoints }))
 }
 
 /// Returns the protocol of a port without a BackendTLSPolicy.
-fn protocol(service: &Key, port: &ServicePort, speaks: Speaks) -> Result<BackendProtocol, Problem> {
+fn protocol(service: &Key, port: &ServicePort, route_protocol: RouteProtocol) -> Result<BackendProtocol, Problem> {
     let needs_policy = || {
         let message = format!(
             "port {} of Service {service} has appProtocol {} but no BackendTLSPolicy",
@@ -117,7 +117,7 @@ fn protocol(service: &Key, port: &ServicePort, speaks: Speaks) -> Result<Backend
     match port.app_protocol.to_ascii_lowercase().as_str() {
         "kubernetes.io/h2c" | "grpc" | "h2c" => Ok(BackendProtocol::Http2),
         "https" | "kubernetes.io/wss" => needs_policy(),
-        _ if speaks == Speaks::Http2 => Ok(BackendProtocol::Http2),
+        _ if route_protocol == RouteProtocol::Http2 => Ok(BackendProtocol::Http2),
         _ => Ok(BackendProtocol::Http1),
     }
 }

@@ -3,7 +3,7 @@
 use apimachinery::time::Time;
 use apimachinery::{Value, value};
 
-/// Longest message of a condition.
+/// Maximum length of a condition's message.
 const MESSAGE_BYTES_MAX: usize = 2000;
 
 /// A condition without its times, which depend on the observed status.
@@ -16,7 +16,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Returns a condition that is true for the reason of the same name.
+    /// Returns a true condition whose reason is its type.
     pub(super) fn holds(name: &'static str) -> Self {
         Self { name, status: true, reason: name, message: String::new() }
     }
@@ -32,7 +32,7 @@ impl Condition {
 }
 
 /// Returns the conditions as values. A condition keeps its observed time if its status is the same. Observed conditions
-/// with a domain prefix belong to others and are kept.
+/// with a domain prefix belong to other controllers and are kept.
 pub(super) fn render(observed: &[Value], desired: &[Condition], generation: i64, now: Time) -> Value {
     let mut rendered: Vec<Value> = Vec::new();
     for condition in desired {

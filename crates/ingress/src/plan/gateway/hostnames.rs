@@ -1,8 +1,8 @@
-//! Host names of listeners and routes: what two patterns have in common, and which one is more specific.
+//! Host names of listeners and routes: the intersection of two patterns, and their specificity.
 
 use crate::routing::HostPattern;
 
-/// Parses a host name of the Gateway API, where a wildcard stands for one or more labels. An empty name is any host.
+/// Parses a host name of the Gateway API, where a wildcard matches one or more labels. An empty name is any host.
 pub(super) fn host_pattern(host: &str) -> HostPattern {
     let host = host.to_ascii_lowercase();
     match host.strip_prefix("*.") {

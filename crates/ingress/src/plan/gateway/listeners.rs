@@ -1,4 +1,4 @@
-//! Listeners of Gateways: which are valid, which conflict, and their certificates.
+//! Listeners of Gateways: their validation, conflicts and certificates.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use apimachinery::collection::Entry;
 
 use super::super::objects::TlsSecret;
 use super::super::{Objects, Plan};
-use super::attachment::Attached;
+use super::attachment::AttachedRoute;
 use super::grants;
 use super::hostnames::intersection;
 use super::objects::{GROUP, Gateway, Listener};
@@ -19,7 +19,7 @@ use crate::routing::{Certificate, ListenAddress};
 /// Reason and message of a condition.
 pub(super) type Problem = (&'static str, String);
 
-/// The protocols of listeners that the proxy speaks.
+/// The supported protocols of listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
@@ -29,10 +29,10 @@ pub(super) enum Protocol {
 /// A claimed Gateway.
 pub(super) struct GatewayState<'a> {
     pub entry: &'a Entry<Gateway>,
-    /// Set if the Gateway as a whole is not accepted.
-    pub refusal: Option<Problem>,
-    /// The addresses where it listens; `None` stands for the addresses of the proxy.
-    pub spots: Vec<Option<IpAddr>>,
+    /// Set if the Gateway is not accepted.
+    pub rejection: Option<Problem>,
+    /// The addresses on which it listens; `None` means the addresses of the proxy.
+    pub addresses: Vec<Option<IpAddr>>,
     /// Set if a requested address is not available.
     pub address_problem: Option<Problem>,
     pub listeners: Vec<ListenerState<'a>>,
@@ -45,8 +45,8 @@ pub(super) struct ListenerState<'a> {
     /// Kinds of routes that may attach.
     pub kinds: Vec<Kind>,
     /// Set if the listener is not accepted, and not served.
-    pub refusal: Option<Problem>,
-    /// Whether `refusal` is a conflict with another listener of the Gateway.
+    pub rejection: Option<Problem>,
+    /// Whether `rejection` is a conflict with another listener of the Gateway.
     pub conflicted: bool,
     /// Set if a reference cannot be resolved.
     pub unresolved: Option<Problem>,
@@ -54,7 +54,7 @@ pub(super) struct ListenerState<'a> {
     pub certificate: Option<Arc<Certificate>>,
     /// Names of the HTTPS listeners with overlapping host names.
     pub overlapping: Vec<&'a str>,
-    pub routes: Vec<Attached<'a>>,
+    pub routes: Vec<AttachedRoute<'a>>,
 }
 
 impl Protocol {
@@ -68,7 +68,7 @@ impl Protocol {
 }
 
 impl<'a> GatewayState<'a> {
-    /// Validates a Gateway and its listeners by themselves.
+    /// Validates a Gateway and its listeners independently of other Gateways.
     pub(super) fn new(entry: &'a Entry<Gateway>, objects: &Objects, plan: &mut Plan) -> Self {
         let gateway = &entry.value;
         let read = |listener| ListenerState::new(&entry.key, listener, objects, plan);
@@ -78,35 +78,36 @@ impl<'a> GatewayState<'a> {
         if gateway.client_tls.frontend {
             for listener in listeners.iter_mut().filter(|listener| listener.protocol == Some(Protocol::Https)) {
                 let message = "spec.tls.frontend is not supported: certificates of clients are not validated";
-                listener.refuse("UnsupportedValue", message.to_owned());
+                listener.reject("UnsupportedValue", message.to_owned());
             }
         }
-        Self { entry, refusal: refusal(gateway, objects), spots: Vec::new(), address_problem: None, listeners }
+        Self { entry, rejection: rejection(gateway, objects), addresses: Vec::new(), address_problem: None, listeners }
     }
 
     /// Returns the listeners that are served, with their protocol.
     pub(super) fn served(&self) -> impl Iterator<Item = (&ListenerState<'a>, Protocol)> {
-        let accepted = self.listeners.iter().filter(|_| self.refusal.is_none());
+        let accepted = self.listeners.iter().filter(|_| self.rejection.is_none());
         accepted.filter_map(|listener| Some((listener, listener.served_protocol()?)))
     }
 
-    /// Returns the listeners that are served once their references can be resolved, with their protocol.
+    /// Returns the accepted listeners with their protocol, including those whose references cannot be resolved yet.
     pub(super) fn intended(&self) -> impl Iterator<Item = (&ListenerState<'a>, Protocol)> {
-        let accepted = self.listeners.iter().filter(|listener| self.refusal.is_none() && listener.refusal.is_none());
+        let accepted =
+            self.listeners.iter().filter(|listener| self.rejection.is_none() && listener.rejection.is_none());
         accepted.filter_map(|listener| Some((listener, listener.protocol?)))
     }
 
-    /// Refuses listeners whose port has another protocol at an address: the Ingresses or an older Gateway came first.
-    pub(super) fn refuse_taken_ports(&mut self, taken: &mut BTreeMap<ListenAddress, Protocol>) {
-        let is_refused = self.refusal.is_some();
-        for listener in self.listeners.iter_mut().filter(|_| !is_refused) {
+    /// Rejects listeners whose port has another protocol at an address, for the Ingresses or an older Gateway.
+    pub(super) fn reject_conflicting_ports(&mut self, taken: &mut BTreeMap<ListenAddress, Protocol>) {
+        let is_rejected = self.rejection.is_some();
+        for listener in self.listeners.iter_mut().filter(|_| !is_rejected) {
             let Some(protocol) = listener.served_protocol() else { continue };
-            let addresses = self.spots.iter().map(|ip| ListenAddress { port: listener.spec.port, ip: *ip });
+            let addresses = self.addresses.iter().map(|ip| ListenAddress { port: listener.spec.port, ip: *ip });
             let other = addresses.clone().any(|address| taken.get(&address).is_some_and(|taken| *taken != protocol));
             if other {
                 let port = listener.spec.port;
                 let message = format!("port {port} serves another protocol for an Ingress or an older Gateway");
-                listener.refuse("PortUnavailable", message);
+                listener.reject("PortUnavailable", message);
             } else {
                 taken.extend(addresses.map(|address| (address, protocol)));
             }
@@ -121,7 +122,7 @@ impl<'a> ListenerState<'a> {
             spec,
             protocol,
             kinds: Vec::new(),
-            refusal: None,
+            rejection: None,
             conflicted: false,
             unresolved: None,
             certificate: None,
@@ -130,7 +131,7 @@ impl<'a> ListenerState<'a> {
         };
         if protocol.is_none() {
             let message = format!("protocol {} is not supported: only HTTP and HTTPS are", spec.protocol);
-            state.refuse("UnsupportedProtocol", message);
+            state.reject("UnsupportedProtocol", message);
             return state;
         }
         let (kinds, unknown) = kinds(spec);
@@ -147,13 +148,13 @@ impl<'a> ListenerState<'a> {
         state
     }
 
-    pub(super) fn refuse(&mut self, reason: &'static str, message: String) {
-        self.refusal.get_or_insert((reason, message));
+    pub(super) fn reject(&mut self, reason: &'static str, message: String) {
+        self.rejection.get_or_insert((reason, message));
     }
 
     /// Returns the protocol if the listener is served.
     fn served_protocol(&self) -> Option<Protocol> {
-        let protocol = self.protocol.filter(|_| self.refusal.is_none())?;
+        let protocol = self.protocol.filter(|_| self.rejection.is_none())?;
         let is_complete = protocol == Protocol::Http || self.certificate.is_some();
         is_complete.then_some(protocol).filter(|_| !self.kinds.is_empty())
     }
@@ -163,8 +164,8 @@ impl<'a> ListenerState<'a> {
     }
 }
 
-/// Returns why a Gateway is not accepted, besides its listeners.
-fn refusal(gateway: &Gateway, objects: &Objects) -> Option<Problem> {
+/// Returns the reason why a Gateway is not accepted, apart from its listeners.
+fn rejection(gateway: &Gateway, objects: &Objects) -> Option<Problem> {
     let invalid = |message: &str| Some(("InvalidParameters", message.to_owned()));
     let class = objects.gateway.classes.get(&Key::cluster(gateway.class.as_str()));
     if class.is_some_and(|class| class.has_parameters) {
@@ -215,7 +216,7 @@ fn certificate(
             match objects.secrets.get(&key) {
                 Some(TlsSecret { certificate: Ok(certificate), .. }) => Ok(Arc::clone(certificate)),
                 Some(TlsSecret { certificate: Err(error), .. }) => Err(invalid(format!("Secret {key}: {error}"))),
-                None => Err(invalid(format!("there is no Secret {key} of type kubernetes.io/tls"))),
+                None => Err(invalid(format!("Secret {key} of type kubernetes.io/tls does not exist"))),
             }
         };
         match found {
@@ -249,7 +250,7 @@ fn mark_conflicts(listeners: &mut [ListenerState<'_>]) {
         .collect();
     for (listener, conflict) in listeners.iter_mut().zip(conflicts) {
         if let Some((reason, message)) = conflict {
-            listener.refuse(reason, message);
+            listener.reject(reason, message);
             listener.conflicted = true;
         }
     }

@@ -1,4 +1,4 @@
-//! Objects of the Gateway API, condensed to the fields that the planner reads. Routes are in [`super::routes`].
+//! Objects of the Gateway API, reduced to the fields that the planner reads. Routes are in [`super::routes`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Gateway {
     pub identity: Identity,
     pub class: String,
     pub has_parameters: bool,
-    /// Whether `spec.tls` requests certificates of clients or towards backends.
+    /// The parts of `spec.tls` that request client certificates.
     pub client_tls: ClientTls,
     pub addresses: Vec<RequestedAddress>,
     pub listeners: Vec<Listener>,
@@ -121,7 +121,7 @@ pub struct PolicyTarget {
     pub section: Option<String>,
 }
 
-/// The CAs of a ConfigMap: its key `ca.crt`, or why it cannot be used.
+/// The CAs of a ConfigMap: its key `ca.crt`, or the reason why it cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaBundle(pub Result<Arc<Vec<u8>>, String>);
 

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which policy applies to a port of a Service, and their statuses.
+//! BackendTLSPolicies: the policy of each Service port, and their statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Policies<'a> {
 
 struct Policy<'a> {
     entry: &'a Entry<BackendTlsPolicy>,
-    /// The settings for connections, or why they cannot be used.
+    /// The settings for connections, or the reason why they cannot be used.
     settings: Result<BackendTls, Problem>,
     /// Set if a CA of several cannot be used.
     unresolved: Option<Problem>,
@@ -57,7 +57,8 @@ impl<'a> Policies<'a> {
         policies
     }
 
-    /// Returns the TLS settings for a port of a Service, or why they cannot be used. `None`: there is no policy.
+    /// Returns the TLS settings for a port of a Service, or the reason why they cannot be used; `None` without a
+    /// policy.
     pub(super) fn find(&self, service: &Key, port_name: &str) -> Option<Result<&BackendTls, Problem>> {
         let of_port = self.by_target.get(&(service.clone(), Some(port_name)));
         let index = of_port.or_else(|| self.by_target.get(&(service.clone(), None)))?;
@@ -69,7 +70,7 @@ impl<'a> Policies<'a> {
         )
     }
 
-    /// Adds the statuses that differ. `gateways` are those that send requests to a Service.
+    /// Adds the statuses that differ. `gateways` has the Gateways that forward to each Service.
     pub(super) fn report(&self, gateways: &BTreeMap<Key, BTreeSet<Key>>, now: Time, plan: &mut Plan) {
         for policy in &self.all {
             let services = policy.entry.value.targets.iter().map(|target| {
@@ -155,7 +156,7 @@ fn settings(
                 problem.get_or_insert(("InvalidCACertificateRef", format!("ConfigMap {key}: {error}")));
             }
             None => {
-                problem.get_or_insert(("InvalidCACertificateRef", format!("there is no ConfigMap {key}")));
+                problem.get_or_insert(("InvalidCACertificateRef", format!("ConfigMap {key} does not exist")));
             }
         }
     }

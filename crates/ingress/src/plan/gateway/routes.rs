@@ -1,4 +1,4 @@
-//! HTTPRoutes and GRPCRoutes, condensed to the same form: what a rule matches, its filters and its backends.
+//! HTTPRoutes and GRPCRoutes, reduced to a common form: the matches, filters and backends of each rule.
 
 mod filters;
 mod matches;
@@ -15,7 +15,7 @@ use super::objects::{GROUP, Identity, ObjectRef};
 use crate::kinds::Kind;
 use crate::routing::{CorsPolicy, HeaderChange, HostPattern, PathRewrite, Redirect, RequestMatch, RouteOptions};
 
-/// Longest timeout; a longer one is shortened.
+/// Maximum timeout; a longer one is shortened.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An HTTPRoute or a GRPCRoute.
@@ -25,7 +25,7 @@ pub struct Route {
     pub identity: Identity,
     pub hostnames: Vec<HostPattern>,
     pub parents: Vec<ParentRef>,
-    /// Each rule, or which value of it is not supported.
+    /// Each rule, or its unsupported value.
     pub rules: Vec<Result<Rule, String>>,
     /// `status.parents`.
     pub observed: Vec<Value>,
@@ -36,7 +36,7 @@ pub struct ParentRef {
     pub target: ObjectRef,
     pub section: Option<String>,
     pub port: Option<u16>,
-    /// The reference as it is written in the status.
+    /// The reference for the status.
     pub value: Value,
 }
 

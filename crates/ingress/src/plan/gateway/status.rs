@@ -59,7 +59,7 @@ pub(super) fn report_gateway(
     let gateway = &state.entry.value;
     let reports: Vec<ListenerReport<'_, '_>> =
         state.listeners.iter().map(|listener| ListenerReport::new(state, listener, unavailable)).collect();
-    let published = match state.refusal {
+    let published = match state.rejection {
         Some(_) => Vec::new(),
         None => addresses::published(settings, state),
     };
@@ -82,18 +82,18 @@ fn gateway_conditions(
     reports: &[ListenerReport<'_, '_>],
     published: &[IpAddr],
 ) -> Vec<Condition> {
-    let refused: Vec<&str> = reports
+    let rejected: Vec<&str> = reports
         .iter()
-        .filter(|report| report.refusal.is_some())
+        .filter(|report| report.rejection.is_some())
         .map(|report| report.listener.spec.name.as_str())
         .collect();
-    let invalid = || format!("listeners that are not accepted: {}", refused.join(", "));
-    let accepted = match &state.refusal {
+    let invalid = || format!("listeners that are not accepted: {}", rejected.join(", "));
+    let accepted = match &state.rejection {
         Some((reason, message)) => Condition::fails("Accepted", reason, message.as_str()),
-        None if refused.is_empty() => Condition::holds("Accepted"),
+        None if rejected.is_empty() => Condition::holds("Accepted"),
         None => Condition {
             name: "Accepted",
-            status: refused.len() < reports.len(),
+            status: rejected.len() < reports.len(),
             reason: "ListenersNotValid",
             message: invalid(),
         },
@@ -115,7 +115,7 @@ fn gateway_conditions(
 /// A listener with its result.
 struct ListenerReport<'a, 'b> {
     listener: &'b ListenerState<'a>,
-    refusal: Option<Problem>,
+    rejection: Option<Problem>,
     is_programmed: bool,
 }
 
@@ -126,17 +126,17 @@ impl<'a, 'b> ListenerReport<'a, 'b> {
         unavailable: &BTreeMap<ListenAddress, String>,
     ) -> Self {
         let port = listener.spec.port;
-        let error = state.spots.iter().find_map(|ip| unavailable.get(&ListenAddress { port, ip: *ip }));
+        let error = state.addresses.iter().find_map(|ip| unavailable.get(&ListenAddress { port, ip: *ip }));
         let error = error.map(|error| ("PortUnavailable", format!("failed to listen on port {port}: {error}")));
-        let refusal = listener.refusal.clone().or(error.filter(|_| listener.is_served()));
-        let is_programmed = refusal.is_none() && state.refusal.is_none() && listener.is_served();
-        Self { listener, refusal, is_programmed }
+        let rejection = listener.rejection.clone().or(error.filter(|_| listener.is_served()));
+        let is_programmed = rejection.is_none() && state.rejection.is_none() && listener.is_served();
+        Self { listener, rejection, is_programmed }
     }
 
     fn render(&self, before: &[Value], generation: i64, now: Time) -> Value {
         let (listener, name) = (self.listener, self.listener.spec.name.as_str());
-        let accepted = self.refusal.clone().map_or(Ok(()), Err);
-        let conflicted = match &listener.refusal {
+        let accepted = self.rejection.clone().map_or(Ok(()), Err);
+        let conflicted = match &listener.rejection {
             Some((reason, message)) if listener.conflicted => {
                 Condition { name: "Conflicted", status: true, reason, message: message.clone() }
             }
@@ -202,7 +202,7 @@ pub(super) fn report_route(
 }
 
 fn route_conditions(route: &Route, parent: &Parent<'_>, unresolved: Option<&Problem>) -> Vec<Condition> {
-    let accepted = parent.refusal.clone().map_or(Ok(()), Err);
+    let accepted = parent.rejection.clone().map_or(Ok(()), Err);
     let resolved = unresolved.cloned().map_or(Ok(()), Err);
     let is_accepted = accepted.is_ok();
     let mut conditions =

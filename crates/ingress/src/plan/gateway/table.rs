@@ -36,7 +36,7 @@ pub(super) struct CompiledRoute {
     pub services: BTreeSet<Key>,
 }
 
-/// Compiles a route. Rules with unsupported values are left out.
+/// Compiles a route. Rules with unsupported values are omitted.
 pub(super) fn compile(entry: &Entry<RouteObject>, backends: &mut Backends<'_>, plan: &mut Plan) -> CompiledRoute {
     let outer = std::mem::take(&mut backends.services);
     let mut compiler = RuleCompiler { entry, backends, plan, unresolved: None };
@@ -143,7 +143,7 @@ pub(super) fn listeners(gateways: &[GatewayState<'_>], routes: &[CompiledRoute])
     let mut groups: BTreeMap<ListenAddress, Group<'_, '_>> = BTreeMap::new();
     for gateway in gateways {
         for (listener, protocol) in gateway.served() {
-            for ip in &gateway.spots {
+            for ip in &gateway.addresses {
                 let address = ListenAddress { port: listener.spec.port, ip: *ip };
                 let group = groups.entry(address).or_insert_with(|| Group { protocol, slots: BTreeMap::new() });
                 group.slots.entry(listener.spec.hostname.clone()).or_default().push(listener);

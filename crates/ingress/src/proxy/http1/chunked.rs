@@ -43,6 +43,10 @@ impl Chunked {
                 Chunked::Size => match httparse::parse_chunk_size(buffer).map_err(|_| ChunkError::Size)? {
                     // An empty line is parsed as 0.
                     _ if buffer.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => return Err(ChunkError::Size),
+                    // Other parsers end the line at a single line feed or carriage return in an extension.
+                    httparse::Status::Complete((length, _)) if has_line_break(&buffer[..length - 2]) => {
+                        return Err(ChunkError::Size);
+                    }
                     httparse::Status::Complete((length, size)) => {
                         buffer.advance(length);
                         *self = if size == 0 { Chunked::Trailers } else { Chunked::Data(size) };
@@ -75,6 +79,10 @@ impl Chunked {
             }
         }
     }
+}
+
+fn has_line_break(line: &[u8]) -> bool {
+    line.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
 fn trailers(buffer: &mut BytesMut) -> Result<Option<Piece>, ChunkError> {
@@ -142,6 +150,8 @@ mod tests {
         check("-1|", ChunkError::Size);
         check("fffffffffffffffff|", ChunkError::Size);
         check("5\nhello|", ChunkError::Size);
+        check("5;\n|hello|", ChunkError::Size);
+        check("5;a\rb|hello|", ChunkError::Size);
         check("5|helloX|", ChunkError::Break);
         check("0|bad trailer||", ChunkError::Trailers);
         check(&format!("5;{}", "x".repeat(LINE_BYTES_MAX + 10)), ChunkError::Size);

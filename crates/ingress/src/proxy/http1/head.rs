@@ -96,7 +96,7 @@ pub(super) fn put_chunk_size(size: usize, out: &mut BytesMut) {
     out.put_slice(format!("{size:x}\r\n").as_bytes());
 }
 
-fn put_header(name: &HeaderName, value: &[u8], out: &mut BytesMut) {
+pub(super) fn put_header(name: &HeaderName, value: &[u8], out: &mut BytesMut) {
     out.reserve(name.as_str().len() + value.len() + 4);
     out.put_slice(name.as_str().as_bytes());
     out.put_slice(b": ");
@@ -133,17 +133,16 @@ pub(super) fn parse(buffer: &mut BytesMut, method: &Method) -> Result<Option<Res
         headers.append(name, HeaderValue::from_maybe_shared(value).map_err(|_| HeadError::Value)?);
     }
     let framing = response_framing(method, status, &headers)?;
-    let keep_alive = is_http11 && !has_token(&headers, "close") || !is_http11 && has_token(&headers, "keep-alive");
+    let keep_alive = match headers.contains_key(CONNECTION) {
+        false => is_http11,
+        true if is_http11 => !has_token(&headers, &CONNECTION, "close"),
+        true => has_token(&headers, &CONNECTION, "keep-alive"),
+    };
     Ok(Some(ResponseHead { status, headers, framing, keep_alive }))
 }
 
 fn response_framing(method: &Method, status: StatusCode, headers: &HeaderMap) -> Result<ResponseFraming, HeadError> {
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    let length = match lengths.next() {
-        Some(first) if lengths.all(|other| other == first) => Some(parse_length(first).ok_or(HeadError::Length)?),
-        Some(_) => return Err(HeadError::Length),
-        None => None,
-    };
+    let length = content_length(headers)?;
     let has_body = *method != Method::HEAD
         && !status.is_informational()
         && status != StatusCode::NO_CONTENT
@@ -167,14 +166,25 @@ fn response_framing(method: &Method, status: StatusCode, headers: &HeaderMap) ->
     Ok(length.map_or(ResponseFraming::Close, ResponseFraming::Length))
 }
 
+/// Returns the value of `Content-Length`. Several headers have to agree.
+pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    match lengths.next() {
+        Some(first) if lengths.all(|other| other == first) => parse_length(first).map(Some).ok_or(HeadError::Length),
+        Some(_) => Err(HeadError::Length),
+        None => Ok(None),
+    }
+}
+
 /// Parses digits only: `+1` is no length.
 fn parse_length(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     text.parse().ok()
 }
 
-fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+/// Whether a header that is a list of tokens has this one.
+pub(super) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(token))
 }
 

@@ -96,7 +96,7 @@ impl InFlight {
         loop {
             match &self.sending {
                 Sending::Done | Sending::Broken(_) => return Ok(()),
-                // The head waits for the first bytes of the body: the endpoint often answers to both at once.
+                // The head waits for the first bytes of the body, so that both are sent in one write.
                 Sending::Body(_) if self.stream.write.len() < WRITE_BYTES => {
                     match Pin::new(self.request.body_mut()).poll_frame(context) {
                         Poll::Ready(frame) => self.append(frame)?,

@@ -1,4 +1,4 @@
-//! The body of a response, which gives its connection back when it has ended.
+//! The body of a response, which returns its connection to the pool when it has ended.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,6 +8,7 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 
 use super::chunked::{Chunked, Piece};
+use super::decoder::Decoder;
 use super::head::{ResponseFraming, ResponseHead};
 use super::in_flight::InFlight;
 use super::{Http1Error, Stream};
@@ -23,13 +24,6 @@ pub(in crate::proxy) struct ResponseStream<R> {
     decoder: Decoder,
     keep_alive: bool,
     recycle: R,
-}
-
-enum Decoder {
-    Length(u64),
-    Chunked(Chunked),
-    /// The body ends with the connection.
-    Close,
 }
 
 impl<R: Recycle> ResponseStream<R> {
@@ -62,17 +56,7 @@ impl<R: Recycle> ResponseStream<R> {
     /// Takes a part of the body that was read already.
     fn decode(&mut self) -> Result<Option<Piece>, Http1Error> {
         let Some(in_flight) = &mut self.in_flight else { return Ok(None) };
-        let buffer = &mut in_flight.stream().read;
-        match &mut self.decoder {
-            Decoder::Chunked(chunked) => Ok(chunked.decode(buffer)?),
-            Decoder::Length(_) | Decoder::Close if buffer.is_empty() => Ok(None),
-            Decoder::Length(left) => {
-                let length = usize::try_from(*left).map_or(buffer.len(), |left| left.min(buffer.len()));
-                *left -= length as u64;
-                Ok(Some(Piece::Data(buffer.split_to(length).freeze())))
-            }
-            Decoder::Close => Ok(Some(Piece::Data(buffer.split().freeze()))),
-        }
+        Ok(self.decoder.decode(&mut in_flight.stream().read)?)
     }
 }
 
@@ -88,7 +72,7 @@ impl<R: Recycle> http_body::Body for ResponseStream<R> {
         loop {
             match this.decode()? {
                 Some(Piece::Data(data)) => {
-                    if matches!(this.decoder, Decoder::Length(0)) {
+                    if this.decoder.is_done() {
                         this.end();
                     }
                     return Poll::Ready(Some(Ok(Frame::data(data))));

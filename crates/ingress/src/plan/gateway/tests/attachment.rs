@@ -24,8 +24,8 @@ fn a_parent_is_selected_by_section_and_port() {
 
 #[test]
 fn a_listener_must_allow_the_kind_and_the_host_name() {
-    let refused = "-Accepted=NotAllowedByListeners +ResolvedRefs";
-    check_route(&["one 80 HTTP - allowedRoutes: {kinds: [{kind: GRPCRoute}]}"], "{name: gw}", &[], refused);
+    let rejected = "-Accepted=NotAllowedByListeners +ResolvedRefs";
+    check_route(&["one 80 HTTP - allowedRoutes: {kinds: [{kind: GRPCRoute}]}"], "{name: gw}", &[], rejected);
     let no_host = "-Accepted=NoMatchingListenerHostname +ResolvedRefs";
     check_route(&["one 80 HTTP a.test"], "{name: gw}", &["b.test"], no_host);
     check_route(&["one 80 HTTP a.test"], "{name: gw}", &["b.test", "a.test"], "+Accepted +ResolvedRefs");
@@ -39,13 +39,13 @@ fn a_listener_must_allow_the_namespace() {
         let plan = planned(&[gateway("gw", &[&listener], ""), route]);
         assert_eq!(route_status(&plan, "a"), [expect], "{from}");
     };
-    let refused = "-Accepted=NotAllowedByListeners +ResolvedRefs";
+    let rejected = "-Accepted=NotAllowedByListeners +ResolvedRefs";
     let accepted = "+Accepted +ResolvedRefs";
     check("{from: All}", accepted);
-    check("{from: Same}", refused);
+    check("{from: Same}", rejected);
     check("{from: Selector, selector: {matchLabels: {team: b}}}", accepted);
-    check("{from: Selector, selector: {matchLabels: {team: a}}}", refused);
-    check("{from: Selector}", refused);
+    check("{from: Selector, selector: {matchLabels: {team: a}}}", rejected);
+    check("{from: Selector}", rejected);
 }
 
 #[test]
