@@ -18,16 +18,17 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::causes::with_causes;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 
 /// Changes within this time are sent together.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Maximum number of steps that are sent; the oldest come first.
 const STEPS_MAX: usize = 5_000;
-/// Sent when nothing changes, so that a disconnected browser is noticed.
+/// Interval of empty lines while nothing changes, by which a disconnected browser is detected.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// The places that a chain occupies in the limits of its session and of the server, as long as it has copies of objects.
+/// The permits of a chain, for the limits of its session and of the server. It holds them as long as it has copies of
+/// objects.
 pub(crate) type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Reads the stage records of the nodes on this host. It may block.
@@ -43,13 +44,13 @@ pub(crate) struct Query {
 impl Query {
     /// Parses `group`, `version`, `resource`, `kind`, `namespace` and `name`. Without a namespace, the object is
     /// cluster-scoped.
-    pub(crate) fn parse(query: &str) -> Result<Self, Refusal> {
+    pub(crate) fn parse(query: &str) -> Result<Self, Rejection> {
         let field = |name: &str| {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(found, _)| found == name);
             found.map(|(_, value)| value.into_owned()).unwrap_or_default()
         };
         let required = |name: &str| match field(name) {
-            value if value.is_empty() => Err(Refusal::Query(format!("the parameter {name:?} is missing"))),
+            value if value.is_empty() => Err(Rejection::Query(format!("the parameter {name:?} is missing"))),
             value => Ok(value),
         };
         let namespace = field("namespace");
@@ -71,19 +72,19 @@ impl Query {
 }
 
 /// A watched kind.
-struct Watched {
+struct WatchedKind {
     resource: Resource,
     reader: Reader<Value>,
 }
 
 /// Returns a stream of JSON lines, each with all steps of the chain. It ends when the browser disconnects. Kinds that
-/// the user must not list are left out and named in `missing`.
+/// the user may not list are omitted and named in `missing`.
 pub(crate) async fn follow(
     client: Client,
     query: Query,
     records: Option<NodeRecordsSource>,
     permits: Permits,
-) -> Result<Body, Refusal> {
+) -> Result<Body, Rejection> {
     let target = Target::object(&query.resource, &query.key);
     client.get(&target).await.map_err(|error| rejected(&error))?;
     let (sender, receiver) = mpsc::channel(1);
@@ -95,14 +96,14 @@ pub(crate) async fn follow(
     Ok(transport::body(Lines(receiver)))
 }
 
-fn rejected(error: &client::Error) -> Refusal {
+fn rejected(error: &client::Error) -> Rejection {
     match error.status() {
-        Some(status) => Refusal::Server {
+        Some(status) => Rejection::Server {
             code: StatusCode::from_u16(status.code).unwrap_or(StatusCode::BAD_GATEWAY),
             reason: status.reason.name().to_owned(),
             message: status.message.to_string(),
         },
-        None => Refusal::Unreachable(with_causes(error)),
+        None => Rejection::Unreachable(with_causes(error)),
     }
 }
 
@@ -113,11 +114,11 @@ async fn send_chain(client: Client, query: Query, records: Option<NodeRecordsSou
             Source { namespace: namespace.into(), field_selector, ..Source::all(client.clone(), resource.clone()) };
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
         reflectors.spawn(reflector.run().in_current_span());
-        Watched { resource: resource.clone(), reader }
+        WatchedKind { resource: resource.clone(), reader }
     };
     let root =
         watch(&query.resource, &query.key.namespace, format!("metadata.name={}", fields::escape(&query.key.name)));
-    let mut watched = vec![watch(&chain::EVENTS, query.events_namespace(), String::new())];
+    let mut watched = vec![watch(chain::EVENTS, query.events_namespace(), String::new())];
     if query.resource.scope == Scope::Namespaced {
         watched.extend(chain::RELATED.iter().map(|kind| watch(kind, &query.key.namespace, String::new())));
     }
@@ -149,7 +150,7 @@ async fn send_chain(client: Client, query: Query, records: Option<NodeRecordsSou
 }
 
 /// Whether the objects of a kind are known, or cannot be read.
-fn is_known(watched: &Watched) -> bool {
+fn is_known(watched: &WatchedKind) -> bool {
     let progress = watched.reader.progress();
     progress.synced || progress.failure.is_some()
 }
@@ -170,7 +171,7 @@ async fn read(records: Option<NodeRecordsSource>) -> Vec<NodeRecords> {
 }
 
 /// Returns the chain as one line of JSON.
-fn line(root: &Watched, watched: &[Watched], key: &Key, records: &[NodeRecords]) -> Bytes {
+fn line(root: &WatchedKind, watched: &[WatchedKind], key: &Key, records: &[NodeRecords]) -> Bytes {
     let snapshot = root.reader.snapshot();
     let found = snapshot.objects.entry(key).map(|entry| entry.value.clone());
     let missing: Vec<Value> = watched
@@ -179,7 +180,7 @@ fn line(root: &Watched, watched: &[Watched], key: &Key, records: &[NodeRecords])
         .map(|watched| Value::from(watched.resource.to_string()))
         .collect();
     let all = |is_event: bool| {
-        let kinds = watched.iter().filter(move |watched| (watched.resource == chain::EVENTS) == is_event);
+        let kinds = watched.iter().filter(move |watched| (watched.resource == *chain::EVENTS) == is_event);
         let objects = kinds.map(|watched| watched.reader.snapshot().objects);
         objects.flat_map(|objects| objects.iter().map(|entry| entry.value.clone()).collect::<Vec<_>>())
     };
@@ -220,6 +221,6 @@ mod tests {
         assert_eq!((query.key.clone(), query.events_namespace()), (Key::new("a", "web"), "a"));
         let node = Query::parse("version=v1&resource=nodes&kind=Node&name=n").expect("a query");
         assert_eq!((node.resource.scope, node.events_namespace()), (Scope::Cluster, "default"));
-        assert!(matches!(Query::parse("version=v1&resource=nodes&kind=Node"), Err(Refusal::Query(_))));
+        assert!(matches!(Query::parse("version=v1&resource=nodes&kind=Node"), Err(Rejection::Query(_))));
     }
 }

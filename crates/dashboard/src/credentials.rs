@@ -40,8 +40,8 @@ pub(crate) enum SignInError {
     #[error("the user of the kubeconfig has no token and no client certificate")]
     NoCredentials,
     #[error(
-        "the kubeconfig refers to {0} on your machine, which the server cannot read; use a kubeconfig with embedded data \
-         (kubectl config view --raw --flatten), or start `knarr dashboard --kubeconfig FILE` on your machine"
+        "the kubeconfig refers to {0} on your computer, which the server cannot read; use a kubeconfig with embedded data \
+         (kubectl config view --raw --flatten), or start `knarr dashboard --kubeconfig FILE` on your computer"
     )]
     NotEmbedded(&'static str),
     #[error("the kubeconfig {0}, which the dashboard does not support")]
@@ -76,8 +76,8 @@ fn checked_token(token: &str) -> Result<Secret, SignInError> {
     }
 }
 
-/// Takes the credentials of a kubeconfig that a browser has sent. It must contain them itself: the paths and commands
-/// in it are those of another machine, and following them would give the sender files and processes of this one.
+/// Returns the credentials of a kubeconfig that a browser has sent. They must be embedded: its paths and commands
+/// belong to the user's host, and using them here would give the sender access to files and processes of the server.
 fn from_kubeconfig(text: &str, context: Option<&str>) -> Result<SignIn, SignInError> {
     let unusable = |error: KubeconfigError| SignInError::Kubeconfig(crate::causes::with_causes(&error));
     let config = Kubeconfig::parse(text, Path::new("kubeconfig")).and_then(|file| file.config(context));

@@ -1,7 +1,7 @@
 //! Forwarded requests: the URL and headers that reach the API server.
 //!
 //! A forwarded request is built from listed parts of the browser's request. Everything else, such as cookies, identity
-//! headers and forwarding headers, stays behind.
+//! headers and forwarding headers, is not forwarded.
 
 use http::header::{
     ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 const FORWARDED: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
 /// Top-level paths of the API.
 const ROOTS: &[&str] = &["api", "apis", "openapi", "version"];
-/// The protocols of exec and attach. The one that carries a bearer token is not among them.
+/// The protocols of exec and attach, without the one that contains a bearer token.
 const STREAM_PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// Subresources that are WebSockets.
 const STREAM_SUBRESOURCES: &[&str] = &["exec", "attach"];
@@ -117,7 +117,7 @@ pub(crate) fn websocket(path: &str, query: Option<&str>, headers: &HeaderMap) ->
     Ok(Forward { path: joined(path, query)?, headers: forwarded, duration: Duration::Stream })
 }
 
-/// Whether a request asks for a WebSocket.
+/// Whether a request is a WebSocket handshake.
 pub(crate) fn is_websocket(method: &Method, headers: &HeaderMap) -> bool {
     let upgrades = headers.get_all(UPGRADE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     *method == Method::GET && upgrades

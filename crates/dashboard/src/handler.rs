@@ -19,7 +19,7 @@ use crate::assets::{self, INDEX};
 use crate::chain::{self, NodeRecordsSource};
 use crate::forward;
 use crate::origin::Exposure;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::response;
 use crate::sessions::{Limits, Sessions};
 use session::{Code, Session};
@@ -35,7 +35,7 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// Users that sign in at the same time.
 const SIGN_INS_MAX: usize = 8;
 
-/// The server behind the dashboard, and the way in which browsers reach the dashboard.
+/// The API server of the dashboard, and the exposure to browsers.
 pub struct Config {
     /// The URL, the CA and the proxy of the API server. Credentials in it are never used.
     pub server: client::Config,
@@ -62,7 +62,7 @@ pub struct Settings {
     pub chains_per_session_max: usize,
     /// Maximum number of open event chains of all sessions.
     pub chains_max: usize,
-    /// Time limit until the API server's response begins.
+    /// Time limit until the head of the API server's response.
     pub response_timeout: Duration,
 }
 
@@ -131,17 +131,17 @@ impl Dashboard {
         let upgrade = parts.extensions.remove();
         let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers, upgrade };
         let method = head.method.clone();
-        let response = self.route(head, body).await.unwrap_or_else(|refusal| response::refused(&refusal));
+        let response = self.route(head, body).await.unwrap_or_else(|rejection| response::rejected(&rejection));
         response::for_method(&method, response)
     }
 
-    async fn route<B>(&self, head: Head, body: B) -> Result<Response<Body>, Refusal>
+    async fn route<B>(&self, head: Head, body: B) -> Result<Response<Body>, Rejection>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let exposure = self.config.exposure;
-        let path = head.uri.path().strip_prefix(PREFIX).ok_or(Refusal::NotFound)?.to_owned();
+        let path = head.uri.path().strip_prefix(PREFIX).ok_or(Rejection::NotFound)?.to_owned();
         if let Some(path) = path.strip_prefix("/api") {
             if forward::is_websocket(&head.method, &head.headers) {
                 exposure.check_websocket(&head.uri, &head.headers)?;
@@ -160,7 +160,7 @@ impl Dashboard {
                     Method::GET => self.describe_session(&head.headers),
                     Method::POST => self.sign_in(&head.headers, &read(body, SIGN_IN_BYTES_MAX).await?).await,
                     Method::DELETE => Ok(self.sign_out(&head.headers)),
-                    _ => Err(Refusal::Method(head.method)),
+                    _ => Err(Rejection::Method(head.method)),
                 }
             }
             ("/chain", &Method::GET) => {
@@ -168,7 +168,7 @@ impl Dashboard {
                 let session = self.session(&head.headers)?;
                 let query = chain::Query::parse(head.uri.query().unwrap_or_default())?;
                 let permits = [&session.chains, &self.chains].map(|chains| Arc::clone(chains).try_acquire_owned());
-                let [Ok(of_session), Ok(of_server)] = permits else { return Err(Refusal::TooManyChains) };
+                let [Ok(of_session), Ok(of_server)] = permits else { return Err(Rejection::TooManyChains) };
                 let (client, records) = (session.client.clone(), self.config.node_records.clone());
                 let steps = chain::follow(client, query, records, (of_session, of_server)).await?;
                 session.stream(response::stream(http::StatusCode::OK, steps))
@@ -178,12 +178,12 @@ impl Dashboard {
                 exposure.host(&head.uri, &head.headers)?;
                 let name = match path {
                     "/" => INDEX,
-                    path => path.strip_prefix("/assets/").ok_or(Refusal::NotFound)?,
+                    path => path.strip_prefix("/assets/").ok_or(Rejection::NotFound)?,
                 };
-                let asset = assets::find(name).ok_or(Refusal::NotFound)?;
+                let asset = assets::find(name).ok_or(Rejection::NotFound)?;
                 Ok(response::asset(asset, &head.headers))
             }
-            _ => Err(Refusal::Method(head.method)),
+            _ => Err(Rejection::Method(head.method)),
         }
     }
 
@@ -192,29 +192,29 @@ impl Dashboard {
     }
 
     /// Returns the session of a request's cookie.
-    fn session(&self, headers: &http::HeaderMap) -> Result<Arc<Session>, Refusal> {
-        let key = session::key(headers, self.config.exposure).ok_or(Refusal::NoSession)?;
-        self.lock().find(Instant::now(), key).ok_or(Refusal::NoSession)
+    fn session(&self, headers: &http::HeaderMap) -> Result<Arc<Session>, Rejection> {
+        let key = session::key(headers, self.config.exposure).ok_or(Rejection::NoSession)?;
+        self.lock().find(Instant::now(), key).ok_or(Rejection::NoSession)
     }
 }
 
 impl Head {
-    /// The origin that a WebSocket request is sent with, which was checked.
+    /// Whether a WebSocket request has an `Origin`, whose value was checked.
     fn has_origin(&self) -> bool {
         self.headers.contains_key(ORIGIN)
     }
 }
 
 /// Reads a body up to a size, in limited time.
-async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, Refusal>
+async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, Rejection>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let collected = tokio::time::timeout(BODY_TIME, std::pin::pin!(Limited::new(body, bytes_max)).collect()).await;
-    match collected.map_err(|_| Refusal::SlowBody)? {
+    match collected.map_err(|_| Rejection::SlowBody)? {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge(bytes_max)),
-        Err(_) => Err(Refusal::Body),
+        Err(error) if error.is::<LengthLimitError>() => Err(Rejection::TooLarge(bytes_max)),
+        Err(_) => Err(Rejection::Body),
     }
 }

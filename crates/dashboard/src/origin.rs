@@ -4,9 +4,9 @@
 //! therefore needs a header that other origins cannot send without a preflight, which is never granted. WebSocket
 //! requests have no such header; their `Origin` is compared instead.
 //!
-//! Browsers also send the cookie to the other ports of the host: to an Ingress on the node's address, or to a pod behind
-//! `kubectl port-forward`. The cookie is therefore only half of a session: the page keeps a second secret, which the
-//! browser stores by origin, and adds it to each request.
+//! Browsers also send the cookie to the other ports of the host: to an Ingress on the node's address, or to a pod
+//! behind `kubectl port-forward`. The cookie is therefore only half of a session: the page keeps a second secret, which
+//! the browser stores by origin, and adds it to each request.
 
 use http::header::{HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, Uri};
@@ -19,7 +19,7 @@ pub(crate) const SECRET: HeaderName = HeaderName::from_static("x-knarr-session")
 pub(crate) const SECRET_PROTOCOL: &str = "session.knarr.io.";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The way in which browsers reach the dashboard.
+/// The URL scheme and address at which browsers reach the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
     /// Over HTTPS, in the listener of an API server.
@@ -32,18 +32,18 @@ pub enum Exposure {
 pub(crate) enum OriginError {
     #[error("the request has no valid Host header")]
     NoHost,
-    /// Another host name leads to the loopback address: an attack by DNS rebinding.
+    /// Another host name resolves to the loopback address: an attack by DNS rebinding.
     #[error("the dashboard is only served as localhost, not as {0:?}")]
     Host(String),
-    #[error("requests of other origins are refused")]
+    #[error("requests of other origins are rejected")]
     CrossOrigin,
     #[error("the request lacks the header {MARKER}")]
     NoMarker,
 }
 
 impl Exposure {
-    /// Returns the name of the session cookie. Cookies are shared by all ports of a host, so that the port is part of the
-    /// name on loopback.
+    /// Returns the name of the session cookie. Cookies are shared by all ports of a host, so that the port is part of
+    /// the name on loopback.
     pub(crate) fn cookie_name(self) -> String {
         match self {
             Self::Https => "__Secure-knarr-session".to_owned(),

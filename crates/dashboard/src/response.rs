@@ -11,9 +11,9 @@ use http::{HeaderMap, Method, Response, StatusCode, response};
 use http_body_util::Full;
 
 use crate::assets::Asset;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 
-/// The policy of the page: everything comes from files of the same origin, and no other page can embed it.
+/// The policy of the page: all resources are files of the same origin, and no other page can embed it.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
@@ -29,7 +29,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Media types of the API that are forwarded. Browsers render none of them as a document.
 const DATA_TYPES: &[&str] = &["application/json", "application/yaml", "text/plain"];
 
-/// Returns a page, script or style. Browsers keep it and ask for a newer one each time.
+/// Returns a page, script or style. Browsers cache it and revalidate it for each use.
 pub(crate) fn asset(asset: &Asset, request: &HeaderMap) -> Response<Body> {
     let is_known = request
         .get_all(IF_NONE_MATCH)
@@ -54,7 +54,7 @@ pub(crate) fn asset(asset: &Asset, request: &HeaderMap) -> Response<Body> {
     } else {
         match asset.unpacked() {
             Ok(content) => content,
-            Err(_) => return refused(&Refusal::NotFound),
+            Err(_) => return rejected(&Rejection::NotFound),
         }
     };
     secured(response.map(|_| transport::body(Full::new(content))))
@@ -73,9 +73,9 @@ pub(crate) fn stream(code: StatusCode, body: Body) -> Response<Body> {
     as_data(response)
 }
 
-pub(crate) fn refused(refusal: &Refusal) -> Response<Body> {
-    let mut response = data(refusal.code(), refusal.body());
-    if let Refusal::Method(_) = refusal {
+pub(crate) fn rejected(rejection: &Rejection) -> Response<Body> {
+    let mut response = data(rejection.code(), rejection.body());
+    if let Rejection::Method(_) = rejection {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE"));
     }
     response

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::Dashboard;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::response;
 
 /// Maximum number of connections: several pages of a few users.
@@ -22,7 +22,7 @@ const CONNECTIONS_MAX: usize = 256;
 const HEADER_TIME: Duration = Duration::from_secs(30);
 /// Maximum size of request headers.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Time for open requests after `ending`. Streams are cut.
+/// Time limit of open requests after `ending`. Streams are aborted.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves until `ending` completes.
@@ -50,7 +50,7 @@ async fn connection(stream: TcpStream, dashboard: Arc<Dashboard>, ended: Cancell
             let response = match request.uri().path() {
                 "/" => response::moved("/dashboard/"),
                 path if Dashboard::is_served(path) => dashboard.serve(request).await,
-                _ => response::refused(&Refusal::NotFound),
+                _ => response::rejected(&Rejection::NotFound),
             };
             Ok::<_, Infallible>(response)
         }

@@ -18,7 +18,8 @@ pub(crate) struct Limits {
     pub per_user_max: usize,
 }
 
-/// The hash of a session's secrets, or of another one. The table does not contain secrets, and the duration of a lookup depends only on the hash.
+/// The hash of a session's secrets. The table contains no secrets, and the duration of a lookup depends only on the
+/// hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionKey([u8; 32]);
 
@@ -34,9 +35,9 @@ struct Entry<T> {
     used: Instant,
 }
 
-/// There are too many sessions of other users.
+/// Sessions of other users have reached the limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct SessionLimitReached;
 
 impl SessionKey {
     pub(crate) fn of(id: &str) -> Self {
@@ -58,7 +59,7 @@ impl<T> Sessions<T> {
         key: SessionKey,
         user: &str,
         value: Arc<T>,
-    ) -> Result<Vec<Arc<T>>, Full> {
+    ) -> Result<Vec<Arc<T>>, SessionLimitReached> {
         let mut ended = self.expire(now);
         let own = || self.entries.iter().filter(|(_, entry)| entry.user == user);
         if own().count() >= self.limits.per_user_max {
@@ -66,7 +67,7 @@ impl<T> Sessions<T> {
             ended.extend(oldest.and_then(|key| self.remove(key)));
         }
         if self.entries.len() >= self.limits.sessions_max {
-            return Err(Full);
+            return Err(SessionLimitReached);
         }
         self.entries.insert(key, Entry { user: user.to_owned(), value, started: now, used: now });
         Ok(ended)
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(added(&mut sessions, now + MINUTE, "b", "jane"), [""; 0]);
         assert_eq!(added(&mut sessions, now + MINUTE, "c", "jane"), ["a"], "the user's oldest session ends");
         added(&mut sessions, now + MINUTE, "d", "joe");
-        assert_eq!(sessions.add(now + MINUTE, SessionKey::of("e"), "jim", Arc::new("e")), Err(Full));
+        assert_eq!(sessions.add(now + MINUTE, SessionKey::of("e"), "jim", Arc::new("e")), Err(SessionLimitReached));
         let mut ended = added(&mut sessions, now + MINUTE * 11, "e", "jim");
         ended.sort_unstable();
         assert_eq!(ended, ["b", "c", "d"], "expired sessions make room");

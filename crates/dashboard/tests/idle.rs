@@ -1,5 +1,5 @@
 //! Memory of a dashboard without sessions.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use bytes::Bytes;
 use dashboard::{Config, Dashboard, Exposure, Settings};

@@ -18,13 +18,13 @@ use super::Dashboard;
 use crate::causes::with_causes;
 use crate::credentials::{self, Credentials, SignIn, SignInError};
 use crate::origin::{Exposure, SECRET, SECRET_PROTOCOL};
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::response;
 use crate::sessions::{SessionKey, Sessions};
 
 /// Time limit of the request that checks credentials.
 const CHECK_TIME: Duration = Duration::from_secs(20);
-/// A code that was not used is forgotten after this time.
+/// An unused code expires after this time.
 const CODE_LIFETIME: Duration = Duration::from_secs(3600);
 /// Maximum number of unused codes.
 const CODES_MAX: usize = 16;
@@ -73,9 +73,9 @@ impl Dashboard {
         code
     }
 
-    /// Returns user, groups and default namespace of the session. A browser that has never signed in, or that lacks one of
-    /// the secrets, is not an error.
-    pub(super) fn describe_session(&self, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    /// Returns user, groups and default namespace of the session. A browser that has never signed in, or that lacks one
+    /// of the secrets, is not an error.
+    pub(super) fn describe_session(&self, headers: &HeaderMap) -> Result<Response<Body>, Rejection> {
         if key(headers, self.config.exposure).is_none() {
             return Ok(response::data(StatusCode::OK, json::to_vec(&value!({"user": null}))));
         }
@@ -83,10 +83,10 @@ impl Dashboard {
         Ok(response::data(StatusCode::OK, json::to_vec(&session.description)))
     }
 
-    /// Starts a session if the API server accepts the credentials. The session always gets new secrets: one in a cookie,
-    /// and one in the response for the page.
-    pub(super) async fn sign_in(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Refusal> {
-        let _permit = self.sign_ins.try_acquire().map_err(|_| Refusal::TooManySignIns)?;
+    /// Starts a session if the API server accepts the credentials. The session always gets new secrets: one in a
+    /// cookie, and one in the response for the page.
+    pub(super) async fn sign_in(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Rejection> {
+        let _permit = self.sign_ins.try_acquire().map_err(|_| Rejection::TooManySignIns)?;
         let SignIn { credentials, namespace } = credentials::parse(body)?;
         let config = self.client_config(credentials)?;
         let namespace = namespace.unwrap_or_else(|| config.namespace.clone());
@@ -96,7 +96,7 @@ impl Dashboard {
             request_timeout: self.config.settings.response_timeout,
             ..client::Settings::default()
         };
-        let client = Client::connect(&config, settings).map_err(|error| Refusal::Rejected(with_causes(&error)))?;
+        let client = Client::connect(&config, settings).map_err(|error| Rejection::Rejected(with_causes(&error)))?;
         let user = check(&client).await?;
         let name = user.str_at(&["username"]).unwrap_or_default().to_owned();
         let groups = user.get("groups").cloned().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Dashboard {
         let key = session_key(&id, &secret);
         self.end(headers);
         let added = self.lock().add(Instant::now(), key, &name, Arc::clone(&session));
-        for ended in added.map_err(|_| Refusal::TooManySessions)? {
+        for ended in added.map_err(|_| Rejection::TooManySessions)? {
             ended.ended.cancel();
         }
         tokio::spawn(expire(Arc::downgrade(&self.sessions), key, session.ended.clone()).in_current_span());
@@ -142,7 +142,7 @@ impl Dashboard {
     }
 
     /// Returns the configuration of a client with these credentials. The server is always the configured one.
-    fn client_config(&self, credentials: Credentials) -> Result<client::Config, Refusal> {
+    fn client_config(&self, credentials: Credentials) -> Result<client::Config, Rejection> {
         let server = &self.config.server;
         let (credential, pair) = match credentials {
             Credentials::Token(token) => (Credential::Token(token), None),
@@ -153,7 +153,7 @@ impl Dashboard {
         Ok(client::Config { tls, credential, impersonate: None, ..server.clone() })
     }
 
-    fn redeem(&self, code: &Secret) -> Result<client::Config, Refusal> {
+    fn redeem(&self, code: &Secret) -> Result<client::Config, Rejection> {
         let (key, now) = (SessionKey::of(code.reveal()), Instant::now());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         let found = codes.iter().position(|code| code.key == key && code.until > now).ok_or(SignInError::Code)?;
@@ -162,24 +162,24 @@ impl Dashboard {
 }
 
 /// Returns the user that the API server sees in the requests of the client.
-async fn check(client: &Client) -> Result<Value, Refusal> {
+async fn check(client: &Client) -> Result<Value, Rejection> {
     let review = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let target = Target::all(&SELF_SUBJECT_REVIEWS);
     let options = WriteOptions::default();
     let created = tokio::time::timeout(CHECK_TIME, client.create(&target, &review, &options)).await;
-    let mut review = match created.map_err(|_| Refusal::Timeout)? {
+    let mut review = match created.map_err(|_| Rejection::Timeout)? {
         Ok(review) => review,
         Err(error) => {
             return Err(match error.status() {
-                Some(status) => Refusal::Rejected(status.message.to_string()),
-                None => Refusal::Unreachable(with_causes(&error)),
+                Some(status) => Rejection::Rejected(status.message.to_string()),
+                None => Rejection::Unreachable(with_causes(&error)),
             });
         }
     };
     let user = review.get_mut("status").and_then(|status| status.get_mut("userInfo")).map(Value::take);
     let user = user.unwrap_or_default();
     match user.str_at(&["username"]) {
-        None | Some("" | ANONYMOUS) => Err(Refusal::Anonymous(ANONYMOUS.to_owned())),
+        None | Some("" | ANONYMOUS) => Err(Rejection::Anonymous(ANONYMOUS.to_owned())),
         Some(_) => Ok(user),
     }
 }

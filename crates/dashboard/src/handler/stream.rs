@@ -20,7 +20,7 @@ use super::session::Session;
 use super::{Dashboard, Head};
 use crate::causes::with_causes;
 use crate::forward::{self, Forward};
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::response;
 
 impl Dashboard {
@@ -31,7 +31,7 @@ impl Dashboard {
         method: Method,
         forward: Forward,
         body: Bytes,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, Rejection> {
         let is_stream = forward.duration == forward::Duration::Stream;
         let mut request = Request::new(body);
         *request.method_mut() = method;
@@ -48,11 +48,11 @@ impl Dashboard {
     }
 
     /// Opens a WebSocket to the API server and copies bytes both ways.
-    pub(super) async fn websocket(&self, path: &str, mut head: Head) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn websocket(&self, path: &str, mut head: Head) -> Result<Response<Body>, Rejection> {
         debug_assert!(head.has_origin(), "the origin was checked");
         let session = self.session(&head.headers)?;
         let forward = forward::websocket(path, head.uri.query(), &head.headers)?;
-        let browser = head.upgrade.take().ok_or(Refusal::Method(Method::GET))?;
+        let browser = head.upgrade.take().ok_or(Rejection::Method(Method::GET))?;
         let permit = session.permit()?;
         let mut request = Request::new(Bytes::new());
         *request.uri_mut() = forward.path.into();
@@ -85,17 +85,17 @@ impl Dashboard {
 
 impl Session {
     /// Counts a response as a stream of the session, and ends it with the session.
-    pub(super) fn stream(&self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
+    pub(super) fn stream(&self, response: Response<Body>) -> Result<Response<Body>, Rejection> {
         let (permit, ended) = (self.permit()?, Box::pin(self.ended.clone().cancelled_owned()));
         Ok(response.map(|body| transport::body(SessionBody { body, ended, _permit: permit })))
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Rejection> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Rejection::TooManyStreams)
     }
 }
 
-/// A body that breaks off when its session ends.
+/// A body that is aborted when its session ends.
 struct SessionBody {
     body: Body,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -126,16 +126,16 @@ impl http_body::Body for SessionBody {
     }
 }
 
-/// Waits for the beginning of a response.
+/// Waits for the head of a response.
 async fn within<T>(
     limit: Duration,
     ended: &CancellationToken,
     response: impl Future<Output = Result<T, client::Error>>,
-) -> Result<T, Refusal> {
+) -> Result<T, Rejection> {
     tokio::select! {
         response = tokio::time::timeout(limit, response) => {
-            response.map_err(|_| Refusal::Timeout)?.map_err(|error| Refusal::Unreachable(with_causes(&error)))
+            response.map_err(|_| Rejection::Timeout)?.map_err(|error| Rejection::Unreachable(with_causes(&error)))
         }
-        () = ended.cancelled() => Err(Refusal::NoSession),
+        () = ended.cancelled() => Err(Rejection::NoSession),
     }
 }

@@ -34,7 +34,7 @@ async fn headers_of_the_browser_do_not_change_the_user() {
         assert!(reply.code == 403 && reply.body.contains("jane"), "{header}: {reply:?}");
     }
     let reply = stand.marked("GET", PODS, &format!("Authorization: Bearer {ADMIN}\r\n"), "").await;
-    assert_eq!(reply.code, 401, "a token alone is no session");
+    assert_eq!(reply.code, 401, "a token without a cookie is not a session");
 }
 
 #[tokio::test]

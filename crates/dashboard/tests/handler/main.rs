@@ -1,5 +1,5 @@
 //! Tests of the handler over sockets, with a real API server.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod forwarding;
 mod page;

@@ -200,7 +200,7 @@ async fn until_accepted(stand: &Stand, path: &str, session: &str) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::support::DEADLINE, opened).await.expect("the place is free in time");
+    tokio::time::timeout(crate::support::DEADLINE, opened).await.expect("the permit is released in time");
 }
 
 #[tokio::test]

@@ -176,7 +176,7 @@ impl Reply {
 /// Reads until the peer closes, and returns the text.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the stream ends");
+    let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the stream is closed");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -88,7 +88,7 @@ export async function signOut(): Promise<void> {
   }
   sessionStorage.removeItem(NAMESPACE);
   types.value = [];
-  // The page of one user is not shown to the next.
+  // The next user does not see the page of this one.
   go("/");
   session.value = { kind: "out" };
 }
@@ -99,7 +99,7 @@ onSignedOut((reason) => {
 
 const isSignedIn = computed(() => session.value.kind === "in");
 
-// Types are read again when a user signs in, because custom types may have been added.
+// Types are reloaded when a user signs in, because custom types may have been added.
 effect(() => {
   if (!isSignedIn.value) return undefined;
   const controller = new AbortController();

@@ -36,7 +36,7 @@ export function setUnschedulable(object: KubeObject, unschedulable: boolean): Pr
   return patch(NODES, object, { spec: { unschedulable } });
 }
 
-/** Makes the pod template of a ReplicaSet that of its Deployment, if that was not changed meanwhile. */
+/** Sets the pod template of a Deployment to that of a ReplicaSet, if the Deployment has not changed since it was read. */
 export function rollBack(deployment: KubeObject, set: KubeObject): Promise<unknown> {
   const template = structuredClone(at(set, "spec", "template")) as { metadata?: { labels?: Record<string, string> } };
   delete template.metadata?.labels?.["pod-template-hash"];
@@ -75,7 +75,7 @@ export interface DrainPlan {
   refused: { pod: KubeObject; reason: Stay }[];
 }
 
-/** Decides which pods of a node are evicted. Pods of DaemonSets and static pods stay. */
+/** Decides which pods of a node are evicted. Pods of DaemonSets and static pods are kept. */
 export function planDrain(pods: KubeObject[], options: DrainOptions): DrainPlan {
   const plan: DrainPlan = { evict: [], refused: [] };
   for (const pod of pods) {
@@ -104,7 +104,7 @@ export async function evict(pod: KubeObject): Promise<string | undefined> {
     return undefined;
   } catch (error) {
     if (error instanceof ApiError && error.code === 429) return error.message;
-    // The pod is gone already.
+    // The pod has already been deleted.
     if (error instanceof ApiError && (error.isNotFound || error.isConflict)) return undefined;
     throw error;
   }

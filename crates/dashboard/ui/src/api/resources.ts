@@ -1,4 +1,4 @@
-// Resource types: their URLs, and discovery of what the server has.
+// Resource types: their URLs, and discovery of the server's types.
 
 import { api } from "./client";
 import type { KubeObject, Resource } from "./types";
@@ -7,7 +7,7 @@ function builtIn(group: string, plural: string, kind: string, namespaced = true,
   return { group, version, plural, kind, namespaced, verbs: [], shortNames: [] };
 }
 
-/** The types that pages name themselves. */
+/** The types that pages refer to by name. */
 export const PODS = builtIn("", "pods", "Pod");
 export const NODES = builtIn("", "nodes", "Node", false);
 export const NAMESPACES = builtIn("", "namespaces", "Namespace", false);

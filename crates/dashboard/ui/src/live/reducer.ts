@@ -32,12 +32,12 @@ export function itemsOf(list: unknown): { items: Item[]; columns: ColumnDefiniti
     return { items, columns: list.columnDefinitions ?? [], version, next };
   }
   const { items, kind, apiVersion } = list as { items?: KubeObject[]; kind?: string; apiVersion?: string };
-  // Items of a list have no kind of their own.
+  // Items of a list have no kind.
   const own = { ...(kind?.endsWith("List") ? { kind: kind.slice(0, -4) } : {}), ...(apiVersion ? { apiVersion } : {}) };
   return { items: (items ?? []).map((object) => ({ object: { ...own, ...object }, cells: [] })), columns: [], version, next };
 }
 
-/** Adds a page of a list. The first page replaces what was there. */
+/** Adds a page of a list. The first page replaces the previous items. */
 export function addPage(state: LiveState, list: unknown, isFirst: boolean): LiveState {
   const page = itemsOf(list);
   const items = new Map(isFirst ? [] : state.items);

@@ -1,4 +1,4 @@
-// Live lists: a list, then a watch that resumes where it broke off. Pages that are hidden hold no watch.
+// Live lists: a list, then a watch that is resumed after a failure. Hidden pages have no watch.
 
 import { useEffect, useMemo } from "preact/hooks";
 import { type Signal, signal } from "@preact/signals";
@@ -43,7 +43,7 @@ function parameters(query: Query, more: Record<string, string>): string {
   return all.toString();
 }
 
-/** Keeps a live list until the signal aborts. Fails never: errors are part of the state. */
+/** Keeps a live list until the signal aborts. Never fails: errors are part of the state. */
 async function follow(query: Query, out: Signal<Live>, stop: AbortSignal): Promise<void> {
   let failures = 0;
   let mustList = true;
@@ -60,7 +60,7 @@ async function follow(query: Query, out: Signal<Live>, stop: AbortSignal): Promi
       const began = Date.now();
       await watch(query, out, publish, attempt.signal);
       failures = 0;
-      // A server that ends watches at once must not be asked in a loop.
+      // The delay prevents a busy loop if the server ends watches immediately.
       if (Date.now() - began < RETRY_FIRST_MS) await pause(RETRY_FIRST_MS, stop);
     } catch (error) {
       if (stop.aborted) return;
@@ -72,7 +72,7 @@ async function follow(query: Query, out: Signal<Live>, stop: AbortSignal): Promi
       mustList = mustList || !known.isUnreachable;
       // An expired version needs only a new list.
       if (known.isExpired && failures === 1) continue;
-      // A missing right may be granted later, but not soon.
+      // A missing permission may be granted later, so the list is retried rarely.
       const wait = known.isForbidden || known.isNotFound ? RETRY_MAX_MS : RETRY_FIRST_MS * 2 ** Math.min(failures - 1, 5);
       await pause(Math.min(wait, RETRY_MAX_MS), stop);
     } finally {
@@ -178,7 +178,7 @@ function visible(stop: AbortSignal): Promise<void> {
   });
 }
 
-/** Returns a signal that aborts with `stop`, or when the page has been hidden for a while. */
+/** Returns a signal that aborts with `stop`, or when the page has been hidden for the time limit. */
 function hiding(stop: AbortSignal): { signal: AbortSignal; release: () => void } {
   const controller = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -64,7 +64,7 @@ const PART_OF: Record<Stage, Part | undefined> = {
 /** Returns the part of the cluster that made a step. Deployments become ready by their controller. */
 export function partOf(step: Step): Part | undefined {
   if (step.stage === "Ready" && !step.object.startsWith("Pod/")) return "controllers";
-  // A later write is no stage of its own.
+  // A later write is not a separate stage.
   if (step.stage === "Other" && step.what.startsWith("changed")) return "apiserver";
   return PART_OF[step.stage];
 }

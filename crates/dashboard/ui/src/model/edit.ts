@@ -1,4 +1,4 @@
-// Editing an object as YAML: the text that is shown, and the way in which a change is saved.
+// Editing an object as YAML: the text in the editor, and the request that saves a change.
 
 import { parseDocument, parseAllDocuments, stringify } from "yaml";
 
@@ -15,7 +15,7 @@ export function editable(object: KubeObject): string {
   return toYaml({ ...ordered(rest as KubeObject), metadata });
 }
 
-/** Returns the whole object as YAML. */
+/** Returns the complete object as YAML. */
 export function complete(object: KubeObject, withManagedFields: boolean): string {
   const metadata = { ...object.metadata };
   if (!withManagedFields) delete metadata.managedFields;

@@ -1,4 +1,4 @@
-// The state of objects in one word, and the reason if something is wrong.
+// The state of objects in one word, and the reason of a problem.
 
 import type { KubeObject } from "../api/types";
 import { array, at, number, text } from "./value";
@@ -7,13 +7,13 @@ export type Tone = "good" | "busy" | "bad" | "idle";
 
 export interface Health {
   tone: Tone;
-  /** The word that kubectl shows. */
+  /** The state as kubectl prints it. */
   state: string;
   /** The reason for the user; empty if nothing is wrong. */
   reason: string;
 }
 
-/** Waiting reasons that do not go away by themselves within seconds. */
+/** Waiting reasons that usually last longer than a few seconds. */
 const STUCK = new Set([
   "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull",
   "ImagePullBackOff", "InvalidImageName", "RunContainerError",

@@ -1,4 +1,4 @@
-// The network of a namespace: which Services lead to which pods, and which policies select them.
+// The network of a namespace: Services, the pods that they select, and the policies of the pods.
 
 import type { KubeObject } from "../api/types";
 import { array, at, map, number, text } from "./value";
@@ -90,7 +90,7 @@ export interface NetworkObjects {
   labels: Labels;
 }
 
-/** Computes the picture of one namespace. */
+/** Computes the diagram of one namespace. */
 export function picture({ pods, services, policies, ingresses, labels }: NetworkObjects): Picture {
   const groups = new Map<string, PodGroup>();
   const isLive = (pod: KubeObject) => !["Succeeded", "Failed"].includes(text(pod, "status", "phase"));
@@ -128,7 +128,7 @@ export function picture({ pods, services, policies, ingresses, labels }: Network
 }
 
 interface Rule {
-  /** Selectors and IP blocks; none for everyone. */
+  /** Selectors and IP blocks; none for all peers. */
   peers: unknown[];
   /** None for all ports. */
   ports: string[];
@@ -175,7 +175,7 @@ function outside(peer: unknown): Peer | undefined {
   return { id: `Peer/${namespaces}/${pods}`, kind: "namespaces", namespaces, pods, block: "" };
 }
 
-/** Writes a selector as `kubectl` does; empty for everything. */
+/** Formats a selector as `kubectl` does; empty for everything. */
 function selectorText(selector: unknown): string {
   const equal = Object.entries(map(selector, "matchLabels")).map(([key, value]) => `${key}=${value}`);
   const others = array(selector, "matchExpressions").map((expression) => {

@@ -6,7 +6,7 @@ import { age } from "./quantity";
 
 export interface Column {
   name: string;
-  /** Index of the cell; -1 for the namespace, which the server leaves out. */
+  /** Index of the cell; -1 for the namespace, which is not a column of the server. */
   index: number;
   isAge: boolean;
 }

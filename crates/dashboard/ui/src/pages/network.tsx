@@ -1,4 +1,4 @@
-// The network of a namespace as a picture: Services and outside peers on the left, pods on the right.
+// The network of a namespace as a diagram: Services and outside peers on the left, pods on the right.
 
 import { useMemo } from "preact/hooks";
 
@@ -27,7 +27,7 @@ export function NetworkPage() {
   const own = useLive(ns ? { resource: NAMESPACES, fieldSelector: fieldIs("metadata.name", ns) } : undefined).value;
   const objects = (live: typeof pods): KubeObject[] => [...live.items.values()].map((item) => item.object);
   const found = useMemo(() => {
-    // Users without the right to read the namespace know at least its name.
+    // Users without permission to read the namespace see at least its name.
     const labels = { "kubernetes.io/metadata.name": ns, ...objects(own)[0]?.metadata.labels };
     return picture({ pods: objects(pods), services: objects(services), policies: objects(policies), ingresses: objects(ingresses), labels });
   }, [pods.items, services.items, policies.items, ingresses.items, own.items]);

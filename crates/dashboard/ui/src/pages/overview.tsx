@@ -22,15 +22,15 @@ const WARNINGS_MAX = 12;
 interface Usage {
   /** Usage by node: cores and bytes. */
   nodes: Map<string, { cpu: number; memory: number }>;
-  /** Why there are no values. */
+  /** The reason why there are no values. */
   problem?: "missing" | "forbidden";
 }
 
 const usage = signal<Usage | undefined>(undefined);
-/** Sums of past usages, for the chart. It survives a visit of another page. */
+/** Sums of past usages, for the chart. They are kept while another page is shown. */
 const history = signal<{ cpu: number; memory: number }[]>([]);
 
-/** The metrics API has no watch: its values change only when kubelets are asked. */
+/** The metrics API has no watch: its values change only when the metrics server scrapes kubelets. */
 function useUsage(): Usage | undefined {
   useEffect(() => {
     const controller = new AbortController();
@@ -43,7 +43,7 @@ function useUsage(): Usage | undefined {
           { cpu: quantity(text(item, "usage", "cpu")), memory: quantity(text(item, "usage", "memory")) },
         ]));
         const sum = (of: "cpu" | "memory") => [...nodes.values()].reduce((total, node) => total + node[of], 0);
-        // The metrics server has not asked the kubelets yet.
+        // The metrics server has not scraped the kubelets yet.
         if (nodes.size === 0) return;
         usage.value = { nodes };
         history.value = [...history.value.slice(1 - HISTORY_MAX), { cpu: sum("cpu"), memory: sum("memory") }];

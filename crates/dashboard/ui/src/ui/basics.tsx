@@ -90,7 +90,7 @@ export function Labels({ labels }: { labels: Record<string, string> }) {
   );
 }
 
-/** A share of a whole. */
+/** A fraction of a total as a bar. */
 export function Meter({ value, of, label, text }: { value: number; of: number; label: string; text: string }) {
   const share = of > 0 ? Math.min(1, value / of) : 0;
   const tone = share > 0.9 ? "bad" : share > 0.75 ? "busy" : "good";
@@ -218,7 +218,7 @@ export function Menu({ label, icon, items, children }: { label: string; icon: Ic
   );
 }
 
-/** A field whose value takes effect when it is left or Enter is pressed. Updates of the page do not disturb typing. */
+/** A field whose value takes effect when it loses the focus or Enter is pressed. Updates of the page do not disturb typing. */
 export function LazyInput({ value, label, placeholder, type, onCommit }: { value: string; label: string; placeholder?: string; type: "search" | "text"; onCommit: (value: string) => void }) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);

@@ -1,4 +1,4 @@
-// A document for libraries that create style elements, which the Content-Security-Policy refuses.
+// A document for libraries that create style elements, which the Content-Security-Policy blocks.
 
 /**
  * Returns the document with one difference: the rules of created style elements and attributes go into adopted style
@@ -31,7 +31,7 @@ function createWithoutStyles(name: string, options?: ElementCreationOptions): HT
   return name === "style" ? styleElement() : withoutStyleAttribute(create.call(document, name, options));
 }
 
-/** Makes an element set its style by properties instead of the attribute, which the policy refuses as well. */
+/** Makes an element set its style by properties instead of the attribute, which the policy blocks as well. */
 function withoutStyleAttribute(element: HTMLElement): HTMLElement {
   const setAttribute = element.setAttribute.bind(element);
   element.setAttribute = (name, value) => {

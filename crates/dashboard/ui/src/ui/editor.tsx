@@ -1,4 +1,4 @@
-// The YAML editor. It lives in a shadow root, where CodeMirror uses adopted style sheets instead of style elements.
+// The YAML editor. In its shadow root, CodeMirror uses adopted style sheets instead of style elements.
 
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { yaml } from "@codemirror/lang-yaml";
@@ -30,7 +30,7 @@ const COLOURS = HighlightStyle.define([
 
 /**
  * Replaces a selection itself. Browsers keep the style of replaced text in style attributes, which the
- * Content-Security-Policy refuses.
+ * Content-Security-Policy blocks.
  */
 const REPLACE_SELECTION = EditorView.domEventHandlers({
   beforeinput(event, view) {

@@ -100,7 +100,7 @@ function NamespaceChoice() {
   const names = [...live.items.values()].map((item) => item.object.metadata.name).sort();
   const chosen = namespace.value;
   if (chosen && !names.includes(chosen)) names.unshift(chosen);
-  // Users without the right to list namespaces enter a name.
+  // Users without permission to list namespaces enter a name.
   if (live.error?.isForbidden) {
     return (
       <div class="namespace"><LazyInput type="text" label={t("app.namespace")} value={chosen} onCommit={chooseNamespace} /></div>

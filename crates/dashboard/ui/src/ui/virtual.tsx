@@ -36,7 +36,9 @@ export function VirtualList({ count, rowHeight, row, stickToEnd, onLeaveEnd, hea
     if (stickToEnd && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [count, stickToEnd]);
   const onScroll = () => {
-    const element = box.current!;
+    // A scroll event can arrive after the list was removed.
+    const element = box.current;
+    if (!element) return;
     const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < rowHeight * 2;
     if (stickToEnd && wasAtEnd.current && !isAtEnd) onLeaveEnd?.();
     wasAtEnd.current = isAtEnd;

@@ -130,7 +130,7 @@ export function RollbackButton({ deployment, set, revision }: { deployment: Kube
 function DeleteDialog({ type, object, onClose }: DialogProps) {
   const [typed, setTyped] = useState("");
   const { name } = object.metadata;
-  // Deleting these also deletes everything in them.
+  // Deleting one of these also deletes the objects in it.
   const mustType = ["namespaces", "nodes", "customresourcedefinitions", "persistentvolumes", "persistentvolumeclaims"].includes(type.plural);
   const run = async () => {
     if (!(await attempt(t("action.delete"), () => remove(type, object)))) return;
@@ -180,8 +180,8 @@ function DrainDialog({ node, onClose }: { node: KubeObject; onClose: () => void 
 const REFUSED = { local: "action.drainLocalData", owner: "action.drainNoOwner" } as const;
 
 /**
- * Cordons a node, evicts its pods and waits until they have ended. Evictions that a disruption budget delays are tried
- * again.
+ * Cordons a node, evicts its pods and waits until they have terminated. Evictions that a disruption budget delays are
+ * retried.
  */
 async function drain(node: KubeObject, options: DrainOptions, onProgress: (lines: string[]) => void): Promise<void> {
   const plan = planDrain(await podsOf(node.metadata.name), options);

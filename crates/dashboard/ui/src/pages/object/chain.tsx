@@ -10,7 +10,7 @@ import { Card, Loading, Problem } from "../../ui/basics";
 import type { TabProps } from "./index";
 
 const RETRY_MS = 2000;
-/** A stream that breaks is resumed sooner: a browser ends all streams when a network interface is added to its host. */
+/** Delay before a broken stream is resumed: browsers close all streams when a network interface is added to their host. */
 const RESUME_MS = 100;
 
 export function ChainTab({ type, object }: TabProps) {

@@ -1,4 +1,4 @@
-// The overview of an object: what matters for its kind, then labels and conditions.
+// The overview of an object: the fields of its kind, then labels and conditions.
 
 import type { ComponentChildren } from "preact";
 
@@ -54,7 +54,7 @@ function Conditions({ object }: { object: KubeObject }) {
   return (
     <Card title={t("object.conditions")} wide>
       <div class="scroll">
-        <table>
+        <table class="conditions">
           <thead>
             <tr><th scope="col">{t("object.type")}</th><th scope="col">{t("object.status")}</th><th scope="col">{t("object.since")}</th><th scope="col">{t("object.reason")}</th><th scope="col">{t("object.message")}</th></tr>
           </thead>
@@ -80,7 +80,7 @@ interface ContainerUsage {
   memory: number;
 }
 
-/** Reads the usage of a pod's containers once a quarter of a minute. */
+/** Reads the usage of a pod's containers every 15 seconds. */
 function useContainerUsage(pod: KubeObject): Map<string, ContainerUsage> {
   const [usage, setUsage] = useState(new Map<string, ContainerUsage>());
   const { namespace = "", name } = pod.metadata;

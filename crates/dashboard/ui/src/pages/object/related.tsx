@@ -81,7 +81,7 @@ function useOwners(object: KubeObject): OwnerReference[] | undefined {
           try {
             next.push(await getObject(type, object.metadata.namespace ?? "", owner.name, controller.signal));
           } catch (error) {
-            // An owner that is gone or hidden ends its branch.
+            // The branch ends at an owner that was deleted or that the user may not read.
             if (!(error instanceof ApiError)) throw error;
           }
         }

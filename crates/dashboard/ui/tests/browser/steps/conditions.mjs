@@ -66,7 +66,7 @@ export const conditions = {
     await signOut(page);
     await signIn(settings.viewerToken);
     await heading("Overview").waitFor();
-    await page.getByText("You do not have the right to see this.").first().waitFor();
+    await page.getByText("You do not have permission to see this.").first().waitFor();
     await page.getByText(/cannot list resource "nodes"/).first().waitFor();
     await screenshot(page, "forbidden");
     await go(SERVICES);

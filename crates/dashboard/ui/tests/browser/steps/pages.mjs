@@ -5,7 +5,7 @@ import { checkAccessibility, checkConsole, eventually, screenshot, settings, wat
 
 /** Addresses, and texts that show that a page is complete. */
 const PAGES = {
-  overview: ["/", "Not well"],
+  overview: ["/", "Problems"],
   table: ["/types/core/v1/pods", "chatty"],
   deployment: ["/objects/apps/v1/deployments/default/shop", "Revisions"],
   pod: ["/objects/core/v1/pods/default/chatty", "Containers"],

@@ -1,4 +1,4 @@
-//! Reasons to refuse a request, as Status objects.
+//! Reasons to reject a request, as Status objects.
 
 use apimachinery::{Value, json, value};
 use http::StatusCode;
@@ -7,10 +7,10 @@ use crate::credentials::SignInError;
 use crate::forward::ForwardError;
 use crate::origin::OriginError;
 
-/// A refused request. The message is shown to the user.
+/// A rejected request. The message is shown to the user.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("there is no such page")]
+pub(crate) enum Rejection {
+    #[error("the page does not exist")]
     NotFound,
     #[error("the method {0} is not supported here")]
     Method(http::Method),
@@ -40,7 +40,7 @@ pub(crate) enum Refusal {
     SlowBody,
     #[error("the request body could not be read")]
     Body,
-    /// An error of the client, which says what could not be reached.
+    /// An error of the API client, which names the unreachable server.
     #[error("{0}")]
     Unreachable(String),
     #[error("the API server did not respond in time")]
@@ -52,7 +52,7 @@ pub(crate) enum Refusal {
     Server { code: StatusCode, reason: String, message: String },
 }
 
-impl Refusal {
+impl Rejection {
     pub(crate) fn code(&self) -> StatusCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
