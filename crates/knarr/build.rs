@@ -26,8 +26,8 @@ fn compress_licenses() {
     println!("cargo::rerun-if-changed={LICENSES}");
     let text = std::fs::read(LICENSES).expect("THIRD_PARTY_LICENSES is part of the tree");
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&text).expect("memory takes everything");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where")).join("licenses.deflate");
-    std::fs::write(out, encoder.finish().expect("memory takes everything"))
+    encoder.write_all(&text).expect("writing to memory cannot fail");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("licenses.deflate");
+    std::fs::write(out, encoder.finish().expect("writing to memory cannot fail"))
         .expect("the build directory can be written");
 }

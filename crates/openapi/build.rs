@@ -66,11 +66,12 @@ fn main() {
     for (name, definition) in generator.definitions() {
         describe_type(name, &Schema::try_from(definition.clone()).expect("definitions are schemas"), &mut text);
     }
-    #[expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment where to write")]
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where to write"));
+    #[expect(clippy::disallowed_methods, reason = "build scripts get their output directory from the environment")]
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(text.as_bytes()).expect("memory takes everything");
-    fs::write(out.join("descriptions.z"), encoder.finish().expect("memory takes everything")).expect("cannot write");
+    encoder.write_all(text.as_bytes()).expect("writing to memory cannot fail");
+    fs::write(out.join("descriptions.z"), encoder.finish().expect("writing to memory cannot fail"))
+        .expect("cannot write");
     println!("cargo::rustc-env=DESCRIPTIONS_LENGTH={}", text.len());
     println!("cargo::rustc-env=FINGERPRINT={:016x}", fingerprint(&text));
 }
@@ -79,12 +80,12 @@ fn main() {
 fn describe_type(name: &str, schema: &Schema, text: &mut String) {
     let escape = |summary: Option<&str>| summary.unwrap_or_default().replace('\\', "\\\\").replace('\n', "\\n");
     let description = escape(schema.get("description").and_then(|text| text.as_str()));
-    writeln!(text, "{name} {description}").expect("a string takes everything");
+    writeln!(text, "{name} {description}").expect("writing to a String cannot fail");
     let Some(fields) = schema.get("properties").and_then(|fields| fields.as_object()) else { return };
     let fields: BTreeMap<_, _> = fields.iter().collect();
     for (field, schema) in fields {
         let summary = escape(schema.get("description").and_then(|text| text.as_str()));
-        writeln!(text, "\t{field} {summary}").expect("a string takes everything");
+        writeln!(text, "\t{field} {summary}").expect("writing to a String cannot fail");
     }
 }
 

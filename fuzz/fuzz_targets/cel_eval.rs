@@ -20,7 +20,7 @@ fuzz_target!(|source: &str| {
     let object = json::parse(OBJECT).expect("the object is JSON");
     let run = || {
         let meter = Meter::new(100_000);
-        let variables = [("self", Val::json(&object, None).expect("no schema, no mismatch"))];
+        let variables = [("self", Val::json(&object, None).expect("an untyped expression has no type error"))];
         let result = compiled.program.run(&variables, &meter);
         (result.map(|value| (value.to_json().is_ok(), value.type_of())).map_err(|failure| failure.to_string()), meter.cost())
     };

@@ -25,8 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     for transport in [Transport::Udp, Transport::Tcp] {
         if let Next::Reply(reply) = respond(&ZONE, bytes, transport, 0) {
             assert!(reply.len() >= 12 && reply.len() <= 65_535, "a reply has a header and an end");
-            assert_eq!(reply[..2], bytes[..2], "a reply has its question's number");
-            assert_ne!(reply[2] & 0x80, 0, "a reply says that it is one");
+            assert_eq!(reply[..2], bytes[..2], "a reply has the ID of its query");
+            assert_ne!(reply[2] & 0x80, 0, "a reply has the QR flag");
         }
     }
 });

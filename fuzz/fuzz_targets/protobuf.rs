@@ -14,7 +14,7 @@ fuzz_target!(|input: (u16, &[u8])| {
     let settled = |object| {
         let mut bytes = Vec::new();
         protobuf::encode(object, schema, &mut bytes).ok()?;
-        Some(protobuf::decode(&bytes, schema).expect("what is encoded can be decoded"))
+        Some(protobuf::decode(&bytes, schema).expect("an encoded object can be decoded"))
     };
     // A time after the year 9999 can be printed but not parsed, as in Go.
     let Some(second) = settled(&first) else { return };

@@ -7,7 +7,7 @@ use apimachinery::quantity::{Quantity, canonical};
 fuzz_target!(|texts: (&str, &str)| {
     let read = |text: &str| text.trim().parse::<Quantity>().ok();
     let Some(one) = read(texts.0) else { return };
-    let settled = canonical(texts.0).expect("what can be read has a canonical form");
+    let settled = canonical(texts.0).expect("a parsed quantity has a canonical form");
     assert_eq!(read(&settled), Some(one), "{settled}");
     let _ = (one.value(), one.milli_value(), one.as_f64());
     let Some(other) = read(texts.1) else { return };

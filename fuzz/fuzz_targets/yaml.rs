@@ -8,8 +8,8 @@ fuzz_target!(|text: &str| {
     for document in yaml::documents(text) {
         let Ok(value) = document else { return };
         // A whole float loses its decimal point when it is serialized.
-        let settled: Value = yaml::parse(&yaml::to_string(&value)).expect("what is written is YAML");
-        assert_eq!(yaml::parse(&yaml::to_string(&settled)).expect("what is written is YAML"), settled);
+        let settled: Value = yaml::parse(&yaml::to_string(&value)).expect("the writer produces valid YAML");
+        assert_eq!(yaml::parse(&yaml::to_string(&settled)).expect("the writer produces valid YAML"), settled);
         assert!(json::parse(&json::to_vec(&value)).is_ok());
     }
 });

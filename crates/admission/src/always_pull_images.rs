@@ -1,9 +1,10 @@
 //! AlwaysPullImages: a pod without pull credentials cannot use an image that is cached on the node.
 
+use api::resources::PODS;
 use apimachinery::status::Status;
 use apimachinery::{At, Errors, Value, field};
 
-use super::pods::{CONTAINER_LISTS, containers, items, spec, spec_mut, text};
+use super::pods::{CONTAINER_LISTS, containers, spec, spec_mut};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 pub(crate) struct AlwaysPullImages;
@@ -52,12 +53,13 @@ impl Plugin for AlwaysPullImages {
 
 /// Whether the pod's images are new; updates of other fields must not fail because of existing images.
 fn has_new_images(attributes: &Attributes<'_>, pod: &Value) -> bool {
-    if !attributes.writes("", "pods") {
+    if !attributes.writes(PODS) {
         return false;
     }
     let images = |pod: &Value| -> Vec<String> {
-        let volumes = items(spec(pod), "volumes").iter().filter_map(|volume| volume.str_at(&["image", "reference"]));
-        let containers = containers(spec(pod), &CONTAINER_LISTS).map(|container| text(container, "image"));
+        let volumes =
+            spec(pod).list_at(&["volumes"]).iter().filter_map(|volume| volume.str_at(&["image", "reference"]));
+        let containers = containers(spec(pod), &CONTAINER_LISTS).map(|container| container.text_at(&["image"]));
         containers.chain(volumes).map(str::to_owned).collect()
     };
     match (attributes.operation, attributes.old) {

@@ -3,6 +3,7 @@
 
 use api::certificates::pem;
 use api::certificates::request::CertificateRequest;
+use api::resources::{CERTIFICATE_SIGNING_REQUESTS, CLUSTER_TRUST_BUNDLES};
 use apimachinery::Value;
 use apimachinery::status::Status;
 use auth::Resource;
@@ -10,11 +11,9 @@ use auth::user::MASTERS;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::pods::{spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-const GROUP: &str = "certificates.k8s.io";
-const REQUESTS: &str = "certificatesigningrequests";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Requires the verb `approve` on the signer for an approval.
@@ -68,8 +67,7 @@ impl Plugin for ClusterTrustBundleAttest {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let unchanged = attributes.old.is_some_and(|old| spec(old) == spec(object));
-        if !attributes.writes(GROUP, "clustertrustbundles") || unchanged || text(spec(object), "signerName").is_empty()
-        {
+        if !attributes.writes(CLUSTER_TRUST_BUNDLES) || unchanged || spec(object).text_at(&["signerName"]).is_empty() {
             return Ok(());
         }
         require(attributes, object, view, "attest", "attest for")
@@ -78,10 +76,10 @@ impl Plugin for ClusterTrustBundleAttest {
 
 impl Plugin for CertificateSubjectRestriction {
     fn validate(&self, attributes: &Attributes<'_>, object: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.creates(GROUP, REQUESTS) || text(spec(object), "signerName") != CLIENTS {
+        if !attributes.creates(CERTIFICATE_SIGNING_REQUESTS) || spec(object).text_at(&["signerName"]) != CLIENTS {
             return Ok(());
         }
-        let groups = organizations(text(spec(object), "request"))
+        let groups = organizations(spec(object).text_at(&["request"]))
             .map_err(|message| attributes.forbidden(object, format!("failed to parse CSR: {message}")))?;
         if groups.iter().any(|group| group == MASTERS) {
             let message = format!("use of {CLIENTS} signer with {MASTERS} group is not allowed");
@@ -92,15 +90,18 @@ impl Plugin for CertificateSubjectRestriction {
 }
 
 fn updates(attributes: &Attributes<'_>, subresource: &str) -> bool {
-    attributes.operation == Operation::Update && attributes.is(GROUP, REQUESTS) && attributes.subresource == subresource
+    attributes.operation == Operation::Update
+        && attributes.is(CERTIFICATE_SIGNING_REQUESTS)
+        && attributes.subresource == subresource
 }
 
 fn require(attributes: &Attributes<'_>, object: &Value, view: &dyn View, verb: &str, what: &str) -> Result<(), Status> {
     // The signer is fixed when the request is created; an update must not select another one.
-    let signer = text(spec(attributes.old.unwrap_or(object)), "signerName");
-    let signer = if verb == "attest" { text(spec(object), "signerName") } else { signer };
+    let signer = spec(attributes.old.unwrap_or(object)).text_at(&["signerName"]);
+    let signer = if verb == "attest" { spec(object).text_at(&["signerName"]) } else { signer };
     let may = |name: &str| {
-        let resource = Resource { group: GROUP, version: "*", resource: "signers", name, ..Resource::default() };
+        let resource =
+            Resource { group: "certificates.k8s.io", version: "*", resource: "signers", name, ..Resource::default() };
         view.allows(&auth::Attributes { user: attributes.user, verb, target: auth::Target::Resource(resource) })
     };
     let all_of_domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
@@ -124,7 +125,7 @@ mod tests {
     use crate::testing::{self, Cluster};
 
     #[test]
-    fn a_client_certificate_request_for_system_masters_is_rejected_in_any_position() {
+    fn client_certificate_request_for_system_masters_is_rejected_in_any_position() {
         let check = |name: &str, expect: &str| {
             let file = format!("{}/../../fuzz/corpus/csr/{name}.pem", env!("CARGO_MANIFEST_DIR"));
             let object =

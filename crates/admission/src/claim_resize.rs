@@ -1,11 +1,12 @@
 //! PersistentVolumeClaimResize: a claim can only grow if it is bound and its StorageClass allows expansion.
 
 use api::amounts::quantity;
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 
-use super::pods::{spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 pub(crate) struct PersistentVolumeClaimResize;
@@ -18,7 +19,7 @@ impl Plugin for PersistentVolumeClaimResize {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        let updates = attributes.operation == Operation::Update && attributes.writes("", "persistentvolumeclaims");
+        let updates = attributes.operation == Operation::Update && attributes.writes(PERSISTENT_VOLUME_CLAIMS);
         let (true, Some(old)) = (updates, attributes.old) else { return Ok(()) };
         let size = |claim: &Value| claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
         if size(claim).unwrap_or_default() <= size(old).unwrap_or_default() {
@@ -29,7 +30,7 @@ impl Plugin for PersistentVolumeClaimResize {
         }
         let (class, before) = (class_of(claim), class_of(old));
         let can_grow = || {
-            let class = view.object("storage.k8s.io", "storageclasses", "", class);
+            let class = view.object(STORAGE_CLASSES, "", class);
             class.is_some_and(|class| class["allowVolumeExpansion"] == Value::Bool(true))
         };
         if class.is_empty() || class != before || !can_grow() {
@@ -43,5 +44,5 @@ impl Plugin for PersistentVolumeClaimResize {
 
 fn class_of(claim: &Value) -> &str {
     let old_way = Meta::of(claim).annotation("volume.beta.kubernetes.io/storage-class");
-    old_way.unwrap_or_else(|| text(spec(claim), "storageClassName"))
+    old_way.unwrap_or_else(|| spec(claim).text_at(&["storageClassName"]))
 }

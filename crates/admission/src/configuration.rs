@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use apimachinery::{Value, yaml};
 
 use super::plugins;
-use super::pods::{items, text};
 
 /// The configuration of one plugin, inline or by path.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +78,7 @@ const WEBHOOK: &[(&str, &str)] = &[(CONFIG_GROUP, "WebhookAdmissionConfiguration
 /// Parses an AdmissionConfiguration file.
 pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
     let root = read(file)?;
-    let root_text = |field: &str| text(&root, field).to_owned();
+    let root_text = |field: &str| root.text_at(&[field]).to_owned();
     let versions = ["v1", "v1alpha1"].map(|version| format!("{CONFIG_GROUP}/{version}"));
     if root_text("kind") != "AdmissionConfiguration" || !versions.contains(&root_text("apiVersion")) {
         return Err(Error::Kind { kind: root_text("kind"), api_version: root_text("apiVersion") });
@@ -87,10 +86,10 @@ pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
     known(&root, "", &["apiVersion", "kind", "plugins"])?;
     let mut seen = BTreeSet::new();
     let mut entries = Vec::new();
-    for (at, plugin) in items(&root, "plugins").iter().enumerate() {
+    for (at, plugin) in root.list_at(&["plugins"]).iter().enumerate() {
         let object_path = format!("plugins[{at}]");
         known(plugin, &object_path, &["name", "path", "configuration"])?;
-        let name = text(plugin, "name");
+        let name = plugin.text_at(&["name"]);
         let wrong = |problem: String| Error::Field { field: format!("{object_path}.name"), problem };
         if !plugins::is_known(name) {
             return Err(wrong(format!("there is no plugin {name:?}")));
@@ -99,7 +98,7 @@ pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
             return Err(wrong(format!("{name:?} stands here for the second time")));
         }
         let configuration = plugin.get("configuration").cloned().unwrap_or_default();
-        entries.push(Entry { name: name.to_owned(), path: text(plugin, "path").to_owned(), configuration });
+        entries.push(Entry { name: name.to_owned(), path: plugin.text_at(&["path"]).to_owned(), configuration });
     }
     Ok(entries)
 }
@@ -120,7 +119,7 @@ pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
         return Err(Error::Field { field: plugin.to_owned(), problem });
     };
     if !form.kinds.is_empty() {
-        let (api_version, kind) = (text(configuration, "apiVersion"), text(configuration, "kind"));
+        let (api_version, kind) = (configuration.text_at(&["apiVersion"]), configuration.text_at(&["kind"]));
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         if !form.kinds.contains(&(group, kind)) {
             return Err(Error::Kind { kind: kind.to_owned(), api_version: api_version.to_owned() });
@@ -128,10 +127,10 @@ pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
     }
     let fields: Vec<&str> = form.fields.iter().chain(&["apiVersion", "kind"]).copied().collect();
     known(configuration, "", &fields)?;
-    for (at, limited) in items(configuration, "limitedResources").iter().enumerate() {
+    for (at, limited) in configuration.list_at(&["limitedResources"]).iter().enumerate() {
         let object_path = format!("limitedResources[{at}]");
         known(limited, &object_path, &["apiGroup", "resource", "matchContains", "matchScopes"])?;
-        for (at, scope) in items(limited, "matchScopes").iter().enumerate() {
+        for (at, scope) in limited.list_at(&["matchScopes"]).iter().enumerate() {
             known(scope, &format!("{object_path}.matchScopes[{at}]"), &["scopeName", "operator", "values"])?;
         }
     }
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_rejects_configurations_of_other_kinds() {
+    fn plugin_rejects_configurations_of_other_kinds() {
         let check_plugin = |plugin: &str, configuration: Value, expect: &str| {
             let found = check(plugin, &configuration).err().map(|error| error.to_string());
             assert_eq!(found.unwrap_or_default(), expect);

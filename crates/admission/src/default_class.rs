@@ -1,5 +1,6 @@
 //! DefaultStorageClass and DefaultIngressClass: set the default class on objects without one.
 
+use api::resources::{INGRESS_CLASSES, INGRESSES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES};
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
@@ -21,10 +22,10 @@ impl Plugin for DefaultStorageClass {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let named = Meta::of(claim).annotation("volume.beta.kubernetes.io/storage-class").is_some();
-        if attributes.creates("", "persistentvolumeclaims") && !named {
+        if attributes.creates(PERSISTENT_VOLUME_CLAIMS) && !named {
             let marks =
                 ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-            set(claim, "storageClassName", view.objects("storage.k8s.io", "storageclasses", ""), &marks);
+            set(claim, "storageClassName", view.objects(STORAGE_CLASSES, ""), &marks);
         }
         Ok(())
     }
@@ -39,9 +40,9 @@ impl Plugin for DefaultIngressClass {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let named = Meta::of(ingress).annotation("kubernetes.io/ingress.class").is_some();
-        if attributes.creates("networking.k8s.io", "ingresses") && !named {
+        if attributes.creates(INGRESSES) && !named {
             let marks = ["ingressclass.kubernetes.io/is-default-class"];
-            set(ingress, "ingressClassName", view.objects("networking.k8s.io", "ingressclasses", ""), &marks);
+            set(ingress, "ingressClassName", view.objects(INGRESS_CLASSES, ""), &marks);
         }
         Ok(())
     }
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_default_class_is_set_and_an_explicit_class_is_preserved() {
+    fn newest_default_class_is_set_and_an_explicit_class_is_preserved() {
         let class = |name: &str, made: &str, default: &str| {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#

@@ -7,7 +7,6 @@ use apimachinery::Value;
 use apimachinery::status::{Reason, Status};
 use apimachinery::time::Time;
 
-use super::pods::{items, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 /// Default number of keys kept per limit.
@@ -37,7 +36,7 @@ impl EventRateLimit {
     pub(crate) fn of(config: &Value) -> Self {
         let number = |limit: &Value, field: &str| limit[field].as_float().unwrap_or(0.0);
         let limit = |limit: &Value| Limit {
-            ty: text(limit, "type").to_owned(),
+            ty: limit.text_at(&["type"]).to_owned(),
             per_second: number(limit, "qps"),
             burst: number(limit, "burst"),
             keys_max: limit["cacheSize"]
@@ -47,7 +46,7 @@ impl EventRateLimit {
                 .unwrap_or(KEYS_MAX),
             buckets: Mutex::default(),
         };
-        Self { limits: items(config, "limits").iter().map(limit).collect() }
+        Self { limits: config.list_at(&["limits"]).iter().map(limit).collect() }
     }
 }
 
@@ -78,8 +77,8 @@ fn key(ty: &str, attributes: &Attributes<'_>, event: &Value) -> String {
         "User" => attributes.user.name.to_string(),
         "SourceAndObject" => {
             let (source, object) = (&event["source"], &event["involvedObject"]);
-            let of_source = ["component", "host"].map(|field| text(source, field));
-            let of_object = ["kind", "namespace", "name", "uid", "apiVersion"].map(|field| text(object, field));
+            let of_source = ["component", "host"].map(|field| source.text_at(&[field]));
+            let of_object = ["kind", "namespace", "name", "uid", "apiVersion"].map(|field| object.text_at(&[field]));
             [&of_source[..], &of_object[..]].concat().concat()
         }
         _ => String::new(),
@@ -115,7 +114,7 @@ mod tests {
     use crate::testing::{Cluster, attributes};
 
     #[test]
-    fn a_burst_is_admitted_and_then_the_configured_rate() {
+    fn burst_is_admitted_and_then_the_configured_rate() {
         let plugin = EventRateLimit::of(&value!({"limits": [{"type": "Namespace", "qps": 1, "burst": 2}]}));
         let (kind, user) = (api::core::event::kind(), auth::User::default());
         let at = |second: i64| {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use api::resources::PODS;
 use apimachinery::status::Status;
 use apimachinery::{Object, Value, value};
 
-use super::pods::{containers, list_mut, spec, spec_mut, text};
+use super::pods::{containers, list_mut, spec, spec_mut};
 use super::{Attributes, Notes, Plugin, View};
 
 pub(crate) struct ExtendedResourceToleration;
 
 impl Plugin for ExtendedResourceToleration {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         let mut devices = BTreeSet::new();
@@ -26,9 +27,9 @@ impl Plugin for ExtendedResourceToleration {
         for device in devices {
             let list = list_mut(fields, "tolerations");
             let has = |toleration: &Value| {
-                text(toleration, "key") == device
-                    && text(toleration, "operator") == "Exists"
-                    && text(toleration, "effect").is_empty()
+                toleration.text_at(&["key"]) == device
+                    && toleration.text_at(&["operator"]) == "Exists"
+                    && toleration.text_at(&["effect"]).is_empty()
             };
             if !list.iter().any(has) {
                 list.push(value!({"key": device, "operator": "Exists"}));

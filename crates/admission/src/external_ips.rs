@@ -1,9 +1,10 @@
 //! DenyServiceExternalIPs: rejects new external IPs of Services.
 
+use api::resources::SERVICES;
 use apimachinery::Value;
 use apimachinery::status::Status;
 
-use super::pods::{items, spec};
+use super::pods::spec;
 use super::{Attributes, Notes, Plugin, View};
 
 pub(crate) struct DenyServiceExternalIPs;
@@ -16,11 +17,11 @@ impl Plugin for DenyServiceExternalIPs {
         _: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.writes("", "services") {
+        if !attributes.writes(SERVICES) {
             return Ok(());
         }
-        let before = attributes.old.map(|old| items(spec(old), "externalIPs")).unwrap_or_default();
-        if items(spec(service), "externalIPs").iter().all(|address| before.contains(address)) {
+        let before = attributes.old.map(|old| spec(old).list_at(&["externalIPs"])).unwrap_or_default();
+        if spec(service).list_at(&["externalIPs"]).iter().all(|address| before.contains(address)) {
             return Ok(());
         }
         Err(attributes.forbidden(service, "Use of external IPs is denied by admission control"))
@@ -39,7 +40,8 @@ mod tests {
     /// A Service with an external IP receives the traffic that pods and nodes send to that address.
     #[test]
     fn cve_2020_8554_a_service_gets_no_new_external_ips() {
-        let kind = api::kinds::all().into_iter().find(|kind| kind.plural == "services").expect("there is the kind");
+        let kind =
+            api::kinds::all().into_iter().find(|kind| kind.plural == "services").expect("the catalogue has Service");
         let user = User::authenticated("tenant", []);
         let service = |addresses: &[&str]| {
             let addresses: Vec<Value> = addresses.iter().map(|address| Value::from(*address)).collect();

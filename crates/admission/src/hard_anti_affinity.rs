@@ -1,9 +1,10 @@
 //! LimitPodHardAntiAffinityTopology: required pod anti-affinity may only use the topology key of the host name.
 
+use api::resources::PODS;
 use apimachinery::Value;
 use apimachinery::status::Status;
 
-use super::pods::{items, spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Plugin, View};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -12,12 +13,12 @@ pub(crate) struct LimitPodHardAntiAffinityTopology;
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         let anti = &spec(pod)["affinity"]["podAntiAffinity"];
-        for term in items(anti, "requiredDuringSchedulingIgnoredDuringExecution") {
-            let key = text(term, "topologyKey");
+        for term in anti.list_at(&["requiredDuringSchedulingIgnoredDuringExecution"]) {
+            let key = term.text_at(&["topologyKey"]);
             if key != HOSTNAME {
                 let message = format!(
                     "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"

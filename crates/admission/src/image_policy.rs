@@ -1,12 +1,13 @@
 //! ImagePolicyWebhook: builds ImageReviews of pods and evaluates the responses.
 
+use api::resources::PODS;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::time::Duration;
 use apimachinery::{Object, Value, value};
 
 use super::configuration::Error;
-use super::pods::{items, spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Operation};
 
 /// The plugin's configuration.
@@ -29,7 +30,7 @@ impl Config {
     pub fn of(configuration: &Value) -> Result<Self, Error> {
         let policy = &configuration["imagePolicy"];
         let wrong = |field: &str, problem: String| Error::Field { field: format!("imagePolicy.{field}"), problem };
-        let kubeconfig = text(policy, "kubeConfigFile");
+        let kubeconfig = policy.text_at(&["kubeConfigFile"]);
         if kubeconfig.is_empty() {
             return Err(wrong("kubeConfigFile", "is required".to_owned()));
         }
@@ -51,7 +52,7 @@ impl Config {
 /// Returns the ImageReview of a pod, or `None` if the request does not set images.
 pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-    if !writes || !attributes.is("", "pods") {
+    if !writes || !attributes.is(PODS) {
         return None;
     }
     let lists: &[&str] = match attributes.subresource {
@@ -59,8 +60,8 @@ pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
         "ephemeralcontainers" => &["ephemeralContainers"],
         _ => return None,
     };
-    let containers = lists.iter().flat_map(|list| items(spec(pod), list));
-    let containers: Vec<Value> = containers.map(|one| value!({"image": (text(one, "image"))})).collect();
+    let containers = lists.iter().flat_map(|list| spec(pod).list_at(&[list]));
+    let containers: Vec<Value> = containers.map(|one| value!({"image": (one.text_at(&["image"]))})).collect();
     let mut review_spec: Object = [("namespace", attributes.namespace)].into_iter().collect();
     review_spec.insert("containers", containers);
     let annotations: Object = Meta::of(pod)
@@ -84,7 +85,7 @@ pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
 
 /// Whether the response allows the pod.
 pub fn is_allowed(response: &Value) -> bool {
-    response.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true)
+    response.is_true_at(&["status", "allowed"])
 }
 
 /// Applies the response: adds its audit annotations and rejects a pod that is not allowed.
@@ -101,7 +102,7 @@ pub fn apply_response(
     if is_allowed(response) {
         return Ok(());
     }
-    let message = match response.str_at(&["status", "reason"]).unwrap_or_default() {
+    let message = match response.text_at(&["status", "reason"]) {
         "" => "one or more images rejected by webhook backend".to_owned(),
         reason => format!("image policy webhook backend denied one or more images: {reason}"),
     };
@@ -131,7 +132,7 @@ mod tests {
     use crate::testing::attributes;
 
     #[test]
-    fn an_image_review_contains_images_and_image_policy_annotations() {
+    fn image_review_contains_images_and_image_policy_annotations() {
         let (kind, user) = (api::core::pod::kind(), User::anonymous());
         let pod = value!({
             "metadata": {"annotations": {"a.image-policy.k8s.io/ticket": "1", "other": "2"}},

@@ -56,6 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Version};
+use apimachinery::GroupResource;
 use apimachinery::Value;
 use apimachinery::collection::Entry;
 use apimachinery::meta::Meta;
@@ -107,11 +108,11 @@ pub struct Attributes<'a> {
 
 /// The cluster state that plugins can read.
 pub trait View {
-    /// Returns an object by group, plural name, namespace and name.
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject>;
+    /// Returns an object by resource, namespace and name.
+    fn object(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<CachedObject>;
 
     /// Returns all objects of a kind, or those of a namespace.
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject>;
+    fn objects(&self, resource: GroupResource, namespace: &str) -> Vec<CachedObject>;
 
     /// Returns complete objects, including managedFields, for plugins that write them or pass them on. An empty name
     /// returns all objects of the namespace.
@@ -229,7 +230,7 @@ pub struct Link {
 impl Chain {
     /// Returns the plugins that are enabled by default, in upstream's order.
     pub fn defaults() -> Self {
-        Self::of(&Flags::default()).expect("the flags' own defaults name only known plugins")
+        Self::of(&Flags::default()).expect("the default flags name only known plugins")
     }
 
     /// Returns the plugins that the flags enable, in upstream's order.
@@ -290,19 +291,22 @@ impl Attributes<'_> {
     }
 
     /// Whether the write is to this resource or one of its subresources.
-    pub fn is(&self, group: &str, plural: &str) -> bool {
-        self.kind.group == group && self.kind.plural == plural
+    pub fn is(&self, resource: GroupResource) -> bool {
+        resource.is(&self.kind.group, &self.kind.plural)
     }
 
     /// Whether the write creates the object itself, not a subresource.
-    pub fn creates(&self, group: &str, plural: &str) -> bool {
-        self.operation == Operation::Create && self.subresource.is_empty() && self.is(group, plural)
+    pub fn creates(&self, resource: GroupResource) -> bool {
+        self.operation == Operation::Create && self.subresource.is_empty() && self.is(resource)
+    }
+
+    /// Whether the write creates or updates an object of this kind itself, not a subresource.
+    pub fn writes(&self, resource: GroupResource) -> bool {
+        self.writes_object() && self.is(resource)
     }
 
     /// Whether the write creates or updates the object itself, not a subresource.
-    pub fn writes(&self, group: &str, plural: &str) -> bool {
-        matches!(self.operation, Operation::Create | Operation::Update)
-            && self.subresource.is_empty()
-            && self.is(group, plural)
+    pub const fn writes_object(&self) -> bool {
+        matches!(self.operation, Operation::Create | Operation::Update) && self.subresource.is_empty()
     }
 }

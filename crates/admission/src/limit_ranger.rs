@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use api::amounts::{self, Amounts};
+use api::resources::{LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS};
 use api::view::{AmountsFrom, Pod};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::quantity::Quantity;
 use apimachinery::status::Status;
 use apimachinery::{Object, Value};
 
-use super::pods::{containers, items, spec, spec_mut, text};
+use super::pods::{containers, spec, spec_mut};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -25,8 +26,8 @@ impl Plugin for LimitRanger {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if attributes.is("", "pods") && applies_to(attributes) {
-            for range in view.objects("", "limitranges", attributes.namespace) {
+        if attributes.is(PODS) && applies_to(attributes) {
+            for range in view.objects(LIMIT_RANGES, attributes.namespace) {
                 fill_in(object, &range);
             }
         }
@@ -43,9 +44,9 @@ impl Plugin for LimitRanger {
         if !applies_to(attributes) {
             return Ok(());
         }
-        for range in view.objects("", "limitranges", attributes.namespace) {
+        for range in view.objects(LIMIT_RANGES, attributes.namespace) {
             let mut wrong = Vec::new();
-            for limit in items(spec(&range), "limits") {
+            for limit in spec(&range).list_at(&["limits"]) {
                 check_limit(attributes, object, limit, &mut wrong);
             }
             match wrong.as_slice() {
@@ -62,13 +63,13 @@ impl Plugin for LimitRanger {
 fn applies_to(attributes: &Attributes<'_>) -> bool {
     let going = attributes.old.is_some_and(|old| Meta::of(old).is_deleting());
     let resizes =
-        attributes.is("", "pods") && attributes.operation == Operation::Update && attributes.subresource == "resize";
-    !going && (resizes || attributes.creates("", "pods") || attributes.writes("", "persistentvolumeclaims"))
+        attributes.is(PODS) && attributes.operation == Operation::Update && attributes.subresource == "resize";
+    !going && (resizes || attributes.creates(PODS) || attributes.writes(PERSISTENT_VOLUME_CLAIMS))
 }
 
 fn fill_in(pod: &mut Value, range: &Value) {
     let (mut requests, mut limits) = (Object::new(), Object::new());
-    for limit in items(spec(range), "limits").iter().filter(|limit| text(limit, "type") == "Container") {
+    for limit in spec(range).list_at(&["limits"]).iter().filter(|limit| limit.text_at(&["type"]) == "Container") {
         for (defaults, field) in [(&mut requests, "defaultRequest"), (&mut limits, "default")] {
             for (name, amount) in limit.get(field).and_then(Value::as_object).into_iter().flat_map(Object::iter) {
                 defaults.insert(name, amount.clone());
@@ -113,8 +114,8 @@ fn fill<'a>(container: &mut Object, field: &str, defaults: &'a Object) -> BTreeS
 }
 
 fn check_limit(attributes: &Attributes<'_>, object: &Value, limit: &Value, wrong: &mut Vec<String>) {
-    let ty = text(limit, "type");
-    if attributes.is("", "persistentvolumeclaims") {
+    let ty = limit.text_at(&["type"]);
+    if attributes.is(PERSISTENT_VOLUME_CLAIMS) {
         if ty == "PersistentVolumeClaim" {
             let requests = amounts::read(object.at(&["spec", "resources", "requests"]));
             let used = ResourceRequirements { requests, limits: Amounts::new() };

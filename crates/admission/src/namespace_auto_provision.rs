@@ -1,5 +1,6 @@
 //! NamespaceAutoProvision: creates the namespace of a new object if it does not exist.
 
+use api::resources::NAMESPACES;
 use apimachinery::{Value, value};
 
 use super::{Attributes, Operation, View};
@@ -13,7 +14,7 @@ pub(crate) fn missing(attributes: &Attributes<'_>, view: &dyn View) -> Option<Va
     if operation != Operation::Create || dry_run || namespace.is_empty() || is_question {
         return None;
     }
-    let known = view.object("", "namespaces", "", namespace).is_some();
+    let known = view.object(NAMESPACES, "", namespace).is_some();
     (!known).then(|| value!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
 }
 

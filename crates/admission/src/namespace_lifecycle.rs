@@ -1,5 +1,6 @@
 //! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of system namespaces.
 
+use api::resources::NAMESPACES;
 use api_registry::decode::resource_name;
 use apimachinery::Value;
 use apimachinery::field::Cause;
@@ -29,7 +30,7 @@ fn check_namespace(attributes: &Attributes<'_>, view: &dyn View) -> Result<(), S
     if operation != Operation::Create || is_namespace || namespace.is_empty() || kind.kind.ends_with("Review") {
         return Ok(());
     }
-    let Some(found) = view.object("", "namespaces", "", namespace) else {
+    let Some(found) = view.object(NAMESPACES, "", namespace) else {
         return Err(Status::not_found(GroupName::new("", "namespaces"), namespace));
     };
     let going = Meta::of(&found).is_deleting() || found.str_at(&["status", "phase"]) == Some("Terminating");

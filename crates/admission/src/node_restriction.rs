@@ -14,7 +14,7 @@ use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 use apimachinery::{Object, Value, go};
 
-use super::pods::{items, spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 /// Labels in Kubernetes' namespaces that a kubelet may set on its node.
@@ -152,7 +152,7 @@ impl KubeletRequest<'_> {
                         format!("node {node} is not allowed to update configSource to a new non-nil configSource");
                     return self.forbid(message);
                 }
-                if items(spec(self.object), "taints") != items(spec(old), "taints") {
+                if spec(self.object).list_at(&["taints"]) != spec(old).list_at(&["taints"]) {
                     return self.forbid(format!("node {node} is not allowed to modify taints"));
                 }
                 // With a nonexistent owner the garbage collector would delete the node, and it would be re-created
@@ -178,7 +178,7 @@ impl KubeletRequest<'_> {
     }
 
     fn slice(&self) -> AdmissionResult {
-        let of = |slice: &Value| text(spec(slice), "nodeName") == self.node;
+        let of = |slice: &Value| spec(slice).text_at(&["nodeName"]) == self.node;
         match (self.attributes.operation, self.attributes.old) {
             (Operation::Create, _) => self.require(
                 of(self.object),
@@ -193,7 +193,7 @@ impl KubeletRequest<'_> {
 }
 
 fn owners(object: &Value) -> &[Value] {
-    object.get("metadata").map(|meta| items(meta, "ownerReferences")).unwrap_or_default()
+    object.get("metadata").map(|meta| meta.list_at(&["ownerReferences"])).unwrap_or_default()
 }
 
 /// Returns a claim without the status fields that a kubelet reports.

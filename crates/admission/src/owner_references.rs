@@ -1,6 +1,7 @@
 //! OwnerReferencesPermissionEnforcement: setting ownerReferences requires the permission to delete the object, and
 //! setting blockOwnerDeletion the permission to update the owner's finalizers.
 
+use api::resources::PODS;
 use apimachinery::Value;
 use apimachinery::meta::{Meta, OwnerReference};
 use apimachinery::status::Status;
@@ -19,7 +20,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-        let exempt = attributes.is("", "pods") && attributes.subresource == "status";
+        let exempt = attributes.is(PODS) && attributes.subresource == "status";
         let owners = |of: Option<&Value>| of.and_then(|of| Meta::of(of).value("ownerReferences").cloned());
         if !writes || exempt || owners(Some(object)) == owners(attributes.old) {
             return Ok(());

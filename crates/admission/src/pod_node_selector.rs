@@ -1,5 +1,6 @@
 //! PodNodeSelector: adds the node selector of a namespace to its pods.
 
+use api::resources::{NAMESPACES, PODS};
 use apimachinery::labels::{Operator, Selector};
 use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
@@ -37,10 +38,10 @@ impl Plugin for PodNodeSelector {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.creates("", "pods") {
+        if !attributes.creates(PODS) {
             return Ok(());
         }
-        let Some(namespace) = view.object("", "namespaces", "", attributes.namespace) else {
+        let Some(namespace) = view.object(NAMESPACES, "", attributes.namespace) else {
             return Err(Status::not_found(GroupName::new("", "namespaces"), attributes.namespace));
         };
         let namespace_selector = Meta::of(&namespace).annotation(ANNOTATION).or(self.configured(CLUSTER_DEFAULT));

@@ -5,6 +5,7 @@ mod level;
 
 use std::collections::BTreeMap;
 
+use api::resources::{NAMESPACES, PODS};
 use api_registry::decode::kind_name;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
@@ -12,7 +13,7 @@ use apimachinery::{Value, field};
 
 use self::checks::Violation;
 use self::level::{Level, LevelVersion, Policy};
-use super::pods::{CONTAINER_LISTS, items, spec, text};
+use super::pods::{CONTAINER_LISTS, spec};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 /// Maximum number of pods that are checked when a namespace gets a stricter level.
@@ -39,7 +40,7 @@ impl PodSecurity {
     /// Parses a `PodSecurityConfiguration`.
     pub(crate) fn of(config: &Value) -> Self {
         let list = |field: &str| {
-            let names = items(&config["exemptions"], field).iter().filter_map(Value::as_str);
+            let names = config["exemptions"].list_at(&[field]).iter().filter_map(Value::as_str);
             names.map(str::to_owned).collect()
         };
         let exemptions = Exemptions {
@@ -106,18 +107,18 @@ impl PodSecurity {
         let exempt = |list: &[String], name: &str| list.iter().any(|have| have == name);
         if exempt(&self.exemptions.namespaces, attributes.namespace)
             || exempt(&self.exemptions.usernames, &attributes.user.name)
-            || exempt(&self.exemptions.runtime_classes, text(spec(pod), "runtimeClassName"))
+            || exempt(&self.exemptions.runtime_classes, spec(pod).text_at(&["runtimeClassName"]))
         {
             return Ok(());
         }
-        let Some(namespace) = view.object("", "namespaces", "", attributes.namespace) else {
+        let Some(namespace) = view.object(NAMESPACES, "", attributes.namespace) else {
             return Err(Status::internal_error(format!("failed to lookup namespace {}", attributes.namespace)));
         };
         let (policy, wrong) = Policy::of(&namespace, &self.defaults);
         if let Some(wrong) = field::aggregate(&wrong) {
             notes.audit.push((key("error"), format!("Failed to parse policy: {wrong}")));
         }
-        let enforced = attributes.is("", "pods");
+        let enforced = attributes.is(PODS);
         if enforced {
             notes.audit.push((key("enforce-policy"), policy.enforce.to_string()));
         }
@@ -163,12 +164,12 @@ impl PodSecurity {
 
     /// Warns about existing pods that violate the new level.
     fn warn_of_pods(&self, namespace: &str, enforce: &LevelVersion, view: &dyn View, notes: &mut Notes) {
-        let mut pods = view.objects("", "pods", namespace);
+        let mut pods = view.objects(PODS, namespace);
         let total = pods.len();
         pods.truncate(PODS_MAX);
         let mut by_reason: BTreeMap<String, (String, usize)> = BTreeMap::new();
         for pod in &pods {
-            let class = text(spec(pod), "runtimeClassName");
+            let class = spec(pod).text_at(&["runtimeClassName"]);
             if self.exemptions.runtime_classes.iter().any(|have| have == class) {
                 continue;
             }
@@ -228,12 +229,12 @@ fn is_significant(pod: &Value, old: &Value) -> bool {
         return true;
     }
     CONTAINER_LISTS.iter().any(|list| {
-        let (new, had) = (items(spec(pod), list), items(spec(old), list));
+        let (new, had) = (spec(pod).list_at(&[list]), spec(old).list_at(&[list]));
         let differs = |(new, had): (&Value, &Value)| {
-            let name = text(new, "name");
+            let name = new.text_at(&["name"]);
             let key = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
-            text(new, "image") != text(had, "image")
-                || name != text(had, "name")
+            new.text_at(&["image"]) != had.text_at(&["image"])
+                || name != had.text_at(&["name"])
                 || *list == "ephemeralContainers" && new != had
                 || annotation(pod, &key) != annotation(old, &key)
         };

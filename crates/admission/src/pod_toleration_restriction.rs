@@ -1,11 +1,12 @@
 //! PodTolerationRestriction: default tolerations and the toleration whitelist of a namespace.
 
+use api::resources::{NAMESPACES, PODS};
 use api::view::{Pod, QosClass};
 use apimachinery::meta::Meta;
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, json, value};
 
-use super::pods::{items, list_mut, spec, spec_mut};
+use super::pods::{list_mut, spec, spec_mut};
 use super::runtime_class::covers;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
@@ -22,7 +23,7 @@ pub(crate) struct PodTolerationRestriction {
 impl PodTolerationRestriction {
     /// Parses the plugin's `Configuration`.
     pub(crate) fn of(config: &Value) -> Self {
-        let list = |field: &str| items(config, field).to_vec();
+        let list = |field: &str| config.list_at(&[field]).to_vec();
         Self { defaults: list("default"), whitelist: list("whitelist") }
     }
 }
@@ -35,7 +36,7 @@ impl Plugin for PodTolerationRestriction {
         view: &dyn View,
         notes: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         let mut extra = match attributes.operation {
@@ -59,11 +60,11 @@ impl Plugin for PodTolerationRestriction {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         let allowed = annotated(attributes, view, WHITELIST)?.unwrap_or_else(|| self.whitelist.clone());
-        let mut tolerations = items(spec(pod), "tolerations").iter();
+        let mut tolerations = spec(pod).list_at(&["tolerations"]).iter();
         if allowed.is_empty() || tolerations.all(|one| allowed.iter().any(|wide| covers(wide, one))) {
             return Ok(());
         }
@@ -75,7 +76,7 @@ impl Plugin for PodTolerationRestriction {
 
 /// Returns the tolerations in a namespace annotation; `None` if the annotation is absent.
 fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Option<Vec<Value>>, Status> {
-    let namespace = view.object("", "namespaces", "", attributes.namespace);
+    let namespace = view.object(NAMESPACES, "", attributes.namespace);
     let text = namespace.as_deref().and_then(|namespace| Meta::of(namespace).annotation(key));
     let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
@@ -100,7 +101,7 @@ mod tests {
             let mut pod = value!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
             let attributes = attributes(&kind, &user, Operation::Create);
             plugin.admit(&attributes, &mut pod, &cluster, &mut Notes::default()).unwrap();
-            assert_eq!(items(spec(&pod), "tolerations").len(), expect, "{cpu}");
+            assert_eq!(spec(&pod).list_at(&["tolerations"]).len(), expect, "{cpu}");
         };
         check("1m", 1);
         check("0m", 0);

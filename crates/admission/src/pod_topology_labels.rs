@@ -1,10 +1,11 @@
 //! PodTopologyLabels: copies the node's zone and region labels to a bound pod.
 
+use api::resources::{NODES, PODS};
 use apimachinery::Value;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::Status;
 
-use super::pods::{spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Operation, Plugin, View};
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
@@ -19,16 +20,16 @@ impl Plugin for PodTopologyLabels {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        let node = match (attributes.is("", "pods"), attributes.operation, attributes.subresource) {
-            (true, Operation::Create, "") => text(spec(object), "nodeName"),
+        let node = match (attributes.is(PODS), attributes.operation, attributes.subresource) {
+            (true, Operation::Create, "") => spec(object).text_at(&["nodeName"]),
             // The labels of a Binding are copied to the pod.
-            (true, Operation::Create, "binding") => object.str_at(&["target", "name"]).unwrap_or_default(),
+            (true, Operation::Create, "binding") => object.text_at(&["target", "name"]),
             _ => "",
         };
         if node.is_empty() {
             return Ok(());
         }
-        let Some(node) = view.object("", "nodes", "", node) else { return Ok(()) };
+        let Some(node) = view.object(NODES, "", node) else { return Ok(()) };
         for label in LABELS {
             if let (Some(value), Some(mut meta)) = (Meta::of(&node).label(label), MetaMut::of(object)) {
                 meta.set_label(label, value);

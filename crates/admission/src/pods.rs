@@ -5,16 +5,6 @@ use apimachinery::{Object, Value};
 /// The container lists in a pod spec.
 pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Returns the items of a list field, empty if absent.
-pub(crate) fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
-    object.get(field).and_then(Value::as_array).unwrap_or_default()
-}
-
-/// Returns the text of a field, empty if absent.
-pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// Returns the spec, `null` if absent.
 pub(crate) fn spec(pod: &Value) -> &Value {
     &pod["spec"]
@@ -30,12 +20,12 @@ pub(crate) fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<V
     if list.as_array().is_none() {
         *list = Value::Array(Vec::new());
     }
-    list.as_array_mut().expect("made a list above")
+    list.as_array_mut().expect("the value was made a list above")
 }
 
 /// Returns the containers of these lists, in order.
 pub(crate) fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<Item = &'a Value> {
-    lists.iter().flat_map(|list| items(spec, list))
+    lists.iter().flat_map(|list| spec.list_at(&[list]))
 }
 
 /// Volume types with a Secret under `secretRef`.
@@ -50,25 +40,25 @@ pub(crate) fn references_secrets(spec: &Value) -> bool {
             || named(&["csi", "nodePublishSecretRef", "name"])
             || WITH_SECRET_REF.iter().any(|kind| named(&[kind, "secretRef", "name"]))
     };
-    !items(spec, "imagePullSecrets").is_empty()
-        || items(spec, "volumes").iter().any(in_volume)
+    !spec.list_at(&["imagePullSecrets"]).is_empty()
+        || spec.list_at(&["volumes"]).iter().any(in_volume)
         || references(spec, "secretKeyRef", "secretRef", "secret")
 }
 
 /// Whether a pod references any ConfigMap.
 pub(crate) fn references_config_maps(spec: &Value) -> bool {
-    items(spec, "volumes").iter().any(|volume| volume.get("configMap").is_some())
+    spec.list_at(&["volumes"]).iter().any(|volume| volume.get("configMap").is_some())
         || references(spec, "configMapKeyRef", "configMapRef", "configMap")
 }
 
 fn references(spec: &Value, in_env: &str, in_env_from: &str, projected: &str) -> bool {
     let in_container = |container: &Value| {
-        items(container, "env").iter().any(|variable| variable.at(&["valueFrom", in_env]).is_some())
-            || items(container, "envFrom").iter().any(|source| source.get(in_env_from).is_some())
+        container.list_at(&["env"]).iter().any(|variable| variable.at(&["valueFrom", in_env]).is_some())
+            || container.list_at(&["envFrom"]).iter().any(|source| source.get(in_env_from).is_some())
     };
     let in_volume = |volume: &Value| {
-        let sources = volume.get("projected").map(|projected| items(projected, "sources")).unwrap_or_default();
+        let sources = volume.get("projected").map(|projected| projected.list_at(&["sources"])).unwrap_or_default();
         sources.iter().any(|source| source.get(projected).is_some())
     };
-    containers(spec, &CONTAINER_LISTS).any(in_container) || items(spec, "volumes").iter().any(in_volume)
+    containers(spec, &CONTAINER_LISTS).any(in_container) || spec.list_at(&["volumes"]).iter().any(in_volume)
 }

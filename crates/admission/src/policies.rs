@@ -11,10 +11,11 @@ mod params;
 pub(super) mod program;
 mod validating;
 
+use apimachinery::GroupResource;
 use apimachinery::Value;
 use apimachinery::meta::Meta;
 
-use super::pods::{spec, text};
+use super::pods::spec;
 use super::{Attributes, CachedObject, View};
 
 pub(crate) use mutating::MutatingAdmissionPolicy;
@@ -41,15 +42,15 @@ struct Bound {
 }
 
 /// Returns all policies that have bindings.
-fn in_force(view: &dyn View, policies: &str, bindings: &str) -> Vec<Bound> {
-    let policies = view.objects(GROUP, policies, "");
+fn in_force(view: &dyn View, policies: GroupResource, bindings: GroupResource) -> Vec<Bound> {
+    let policies = view.objects(policies, "");
     if policies.is_empty() {
         return Vec::new();
     }
-    let bindings = view.objects(GROUP, bindings, "");
+    let bindings = view.objects(bindings, "");
     let bound = policies.into_iter().map(|policy| {
         let name = Meta::of(&policy).name();
-        let own = bindings.iter().filter(|binding| text(spec(binding), "policyName") == name).cloned().collect();
+        let own = bindings.iter().filter(|binding| spec(binding).text_at(&["policyName"]) == name).cloned().collect();
         Bound { policy, bindings: own }
     });
     bound.filter(|bound| !bound.bindings.is_empty()).collect()
@@ -57,7 +58,7 @@ fn in_force(view: &dyn View, policies: &str, bindings: &str) -> Vec<Bound> {
 
 /// Whether a failed evaluation rejects the request.
 fn fails_closed(policy: &Value) -> bool {
-    text(spec(policy), "failurePolicy") != "Ignore"
+    spec(policy).text_at(&["failurePolicy"]) != "Ignore"
 }
 
 #[cfg(test)]

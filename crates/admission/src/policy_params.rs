@@ -1,13 +1,14 @@
 //! Policy parameter authorization: a user who writes a policy or binding must be allowed to read its parameters.
 
+use api::resources::{MUTATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICIES};
 use api_registry::decode::kind_name;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
-use apimachinery::{GroupVersion, Path, Value, field};
+use apimachinery::{GroupResource, GroupVersion, Path, Value, field};
 use auth::user::MASTERS;
 use auth::{Resource, User};
 
-use super::pods::{spec, text};
+use super::pods::spec;
 use super::{Attributes, Notes, Plugin, View};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -23,7 +24,7 @@ impl Plugin for PolicyParams {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let plural = attributes.kind.plural.as_str();
-        if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
+        if attributes.kind.group != GROUP || !attributes.writes_object() || attributes.user.is_in(MASTERS) {
             return Ok(());
         }
         let (field, denial) = match plural {
@@ -31,10 +32,10 @@ impl Plugin for PolicyParams {
                 ("paramKind", policy(attributes, object, view))
             }
             "validatingadmissionpolicybindings" => {
-                ("paramRef", binding(attributes, object, "validatingadmissionpolicies", view))
+                ("paramRef", binding(attributes, object, VALIDATING_ADMISSION_POLICIES, view))
             }
             "mutatingadmissionpolicybindings" => {
-                ("paramRef", binding(attributes, object, "mutatingadmissionpolicies", view))
+                ("paramRef", binding(attributes, object, MUTATING_ADMISSION_POLICIES, view))
             }
             _ => return Ok(()),
         };
@@ -63,31 +64,31 @@ fn policy(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Optio
     if read.is_allowed(attributes.user, "get", ("*", "*"), view) {
         return None;
     }
-    let (user, name, version) = (format_user(attributes.user), text(kind, "kind"), text(kind, "apiVersion"));
+    let (user, name, version) = (format_user(attributes.user), kind.text_at(&["kind"]), kind.text_at(&["apiVersion"]));
     Some(format!(
         "user {user} must have \"get\" permission on all objects of the referenced paramKind (kind={name}, \
          apiVersion={version})"
     ))
 }
 
-fn binding(attributes: &Attributes<'_>, object: &Value, policies: &str, view: &dyn View) -> Option<String> {
+fn binding(attributes: &Attributes<'_>, object: &Value, policies: GroupResource, view: &dyn View) -> Option<String> {
     let reference = spec(object).get("paramRef").filter(|reference| !reference.is_null())?;
     let same = |old: &Value| {
         spec(old).get("paramRef") == Some(reference)
-            && text(spec(old), "policyName") == text(spec(object), "policyName")
+            && spec(old).text_at(&["policyName"]) == spec(object).text_at(&["policyName"])
     };
     if attributes.old.is_some_and(same) {
         return None;
     }
-    let name = text(spec(object), "policyName");
-    let policy = view.object(GROUP, policies, "", name);
+    let name = spec(object).text_at(&["policyName"]);
+    let policy = view.object(policies, "", name);
     let read = match &policy {
         Some(policy) => ParamResource::of(spec(policy).get("paramKind"), name, view),
         None => ParamResource::anything(format!("unable to get policy {name}")),
     };
-    let param_name = text(reference, "name");
+    let param_name = reference.text_at(&["name"]);
     let verb = if param_name.is_empty() { "list" } else { "get" };
-    if read.is_allowed(attributes.user, verb, (text(reference, "namespace"), param_name), view) {
+    if read.is_allowed(attributes.user, verb, (reference.text_at(&["namespace"]), param_name), view) {
         return None;
     }
     let user = format_user(attributes.user);
@@ -105,11 +106,11 @@ impl ParamResource {
         let Some(kind) = kind.filter(|kind| !kind.is_null()) else {
             return Self::anything(format!("unable to find the paramKind of policy {policy}"));
         };
-        let param_kind = format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"));
-        let Ok(GroupVersion { group, version }) = text(kind, "apiVersion").parse::<GroupVersion>() else {
+        let param_kind = format!("{}/{}", kind.text_at(&["apiVersion"]), kind.text_at(&["kind"]));
+        let Ok(GroupVersion { group, version }) = kind.text_at(&["apiVersion"]).parse::<GroupVersion>() else {
             return Self::anything(format!("unable to parse paramKind {param_kind}"));
         };
-        let found = view.plural(&group, text(kind, "kind"));
+        let found = view.plural(&group, kind.text_at(&["kind"]));
         let resolve_error = found.is_none().then(|| format!("unable to resolve paramKind {param_kind}"));
         let resource = found.map_or_else(|| "*".to_owned(), |(plural, _)| plural);
         Self { group: group.to_string(), version: version.to_string(), resource, resolve_error }
@@ -165,7 +166,11 @@ mod tests {
         assert_eq!(denial_message(&kind, &jane, &policy, None, false), expected);
         assert_eq!(denial_message(&kind, &jane, &policy, None, true), "");
         assert_eq!(denial_message(&kind, &admin, &policy, None, false), "");
-        assert_eq!(denial_message(&kind, &jane, &policy, Some(&policy), false), "", "what was there before stays");
+        assert_eq!(
+            denial_message(&kind, &jane, &policy, Some(&policy), false),
+            "",
+            "fields that existed before are kept"
+        );
         let binding = api::admissionregistration::validating_admission_policy_binding::kind();
         let bound = value!({"metadata": {"name": "x"}, "spec": {"policyName": "p", "paramRef": {"name": "s"}}});
         assert!(denial_message(&binding, &jane, &bound, None, false).contains("unable to get policy p"));

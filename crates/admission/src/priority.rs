@@ -1,12 +1,11 @@
 //! Priority: sets a pod's priority from its PriorityClass, and allows at most one global default.
 
+use api::resources::{PODS, PRIORITY_CLASSES};
 use apimachinery::Value;
 use apimachinery::status::Status;
 
-use super::pods::{spec, spec_mut, text};
+use super::pods::{spec, spec_mut};
 use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
-
-const GROUP: &str = "scheduling.k8s.io";
 
 pub(crate) struct Priority;
 
@@ -18,7 +17,7 @@ impl Plugin for Priority {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         match (attributes.operation, attributes.old) {
@@ -38,11 +37,11 @@ impl Plugin for Priority {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.writes(GROUP, "priorityclasses") || class["globalDefault"] != Value::Bool(true) {
+        if !attributes.writes(PRIORITY_CLASSES) || class["globalDefault"] != Value::Bool(true) {
             return Ok(());
         }
         let Some(default) = default_class(view) else { return Ok(()) };
-        let name = default.str_at(&["metadata", "name"]).unwrap_or_default();
+        let name = default.text_at(&["metadata", "name"]);
         if attributes.operation == Operation::Update && name == attributes.name {
             return Ok(());
         }
@@ -64,11 +63,11 @@ fn keep(pod: &mut Value, old: &Value) {
 }
 
 fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<(), Status> {
-    let class_name = text(spec(pod), "priorityClassName").to_owned();
+    let class_name = spec(pod).text_at(&["priorityClassName"]).to_owned();
     let class = if class_name.is_empty() {
         default_class(view)
     } else {
-        let found = view.object(GROUP, "priorityclasses", "", &class_name);
+        let found = view.object(PRIORITY_CLASSES, "", &class_name);
         let missing = || attributes.forbidden(pod, format!("no PriorityClass with name {class_name} was found"));
         Some(found.ok_or_else(missing)?)
     };
@@ -84,7 +83,7 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
         );
         return Err(attributes.forbidden(pod, message));
     }
-    let given = text(spec(pod), "preemptionPolicy");
+    let given = spec(pod).text_at(&["preemptionPolicy"]);
     if !given.is_empty() && given != preemption {
         let message = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
@@ -103,7 +102,7 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
 
 /// Returns the global default class. Of several, which only a race can create, the lowest is the safest.
 fn default_class(view: &dyn View) -> Option<CachedObject> {
-    let classes = view.objects(GROUP, "priorityclasses", "");
+    let classes = view.objects(PRIORITY_CLASSES, "");
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
     defaults.min_by_key(|class| class["value"].as_int().unwrap_or(0))
 }
@@ -113,6 +112,8 @@ mod tests {
     use apimachinery::json;
 
     use super::*;
+
+    const GROUP: &str = "scheduling.k8s.io";
     use crate::testing::{Cluster, attributes};
 
     fn check(pod: &str, expect: Result<(i64, &str), &str>) {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_the_priority_of_its_class_or_of_the_default_class() {
+    fn pod_gets_the_priority_of_its_class_or_of_the_default_class() {
         check("{}", Ok((5, "low")));
         check(r#"{"priorityClassName":"high"}"#, Ok((100, "high")));
         check(r#"{"priorityClassName":"high","priority":100}"#, Ok((100, "high")));

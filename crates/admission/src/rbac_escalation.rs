@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use api::resources::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::status::{GroupName, Status};
 use apimachinery::{Str, Value, go};
@@ -10,7 +11,6 @@ use auth::rbac::{Binding, Policy, Rule, UncoveredRules, uncovered};
 use auth::user::MASTERS;
 use auth::{Resource, User};
 
-use super::pods::text;
 use super::{Attributes, Notes, Plugin, View};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -28,7 +28,7 @@ impl Plugin for RbacEscalation {
         _: &mut Notes,
     ) -> Result<(), Status> {
         let plural = attributes.kind.plural.as_str();
-        if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
+        if attributes.kind.group != GROUP || !attributes.writes_object() || attributes.user.is_in(MASTERS) {
             return Ok(());
         }
         if attributes.old.is_some_and(|old| only_changes_gc_fields(old, object)) {
@@ -95,13 +95,13 @@ fn aggregates(role: &Value) -> bool {
 
 fn binding(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
     let reference = &object["roleRef"];
-    let name = text(reference, "name");
-    let (plural, namespace) =
-        if text(reference, "kind") == "ClusterRole" { ("clusterroles", "") } else { ("roles", attributes.namespace) };
+    let name = reference.text_at(&["name"]);
+    let (kind, namespace) =
+        if reference.text_at(&["kind"]) == "ClusterRole" { (CLUSTER_ROLES, "") } else { (ROLES, attributes.namespace) };
     let resource = Resource {
         group: GROUP,
         version: "*",
-        resource: plural,
+        resource: kind.plural,
         namespace: attributes.namespace,
         name,
         ..Resource::default()
@@ -109,8 +109,8 @@ fn binding(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Resu
     if may(attributes.user, "bind", resource, view) {
         return Ok(());
     }
-    let Some(role) = view.object(GROUP, plural, namespace, name) else {
-        return Err(Status::not_found(GroupName::new(GROUP, plural), name));
+    let Some(role) = view.object(kind, namespace, name) else {
+        return Err(Status::not_found(GroupName::new(kind.group, kind.plural), name));
     };
     match missing(attributes, &Rule::all_from_object(&role), view) {
         Some(message) => Err(attributes.forbidden(object, message)),
@@ -151,17 +151,14 @@ fn missing(attributes: &Attributes<'_>, requested: &[Rule], view: &dyn View) -> 
 /// Returns the roles and bindings that apply in a namespace.
 fn policy(namespace: &str, view: &dyn View) -> Policy {
     let mut policy = Policy::default();
-    let places: &[(&str, &str)] = if namespace.is_empty() {
-        &[("clusterroles", "clusterrolebindings")]
-    } else {
-        &[("clusterroles", "clusterrolebindings"), ("roles", "rolebindings")]
-    };
-    for (roles, bindings) in places {
-        let role_namespace = if *roles == "roles" { namespace } else { "" };
-        for role in view.objects(GROUP, roles, role_namespace) {
+    let cluster = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, "");
+    let of_namespace = (ROLES, ROLE_BINDINGS, namespace);
+    let places = [Some(cluster), Some(of_namespace).filter(|_| !namespace.is_empty())];
+    for (roles, bindings, role_namespace) in places.into_iter().flatten() {
+        for role in view.objects(roles, role_namespace) {
             policy.set_role(role_namespace, Meta::of(&role).name(), Rule::all_from_object(&role));
         }
-        for binding in view.objects(GROUP, bindings, role_namespace) {
+        for binding in view.objects(bindings, role_namespace) {
             policy.set_binding(role_namespace, Meta::of(&binding).name(), Binding::from_object(&binding));
         }
     }
@@ -215,7 +212,7 @@ mod tests {
     use crate::testing::{Cluster, attributes};
 
     #[test]
-    fn a_role_can_only_grant_permissions_of_its_author() {
+    fn role_can_only_grant_permissions_of_its_author() {
         let cluster = Cluster::default()
             .with(GROUP, "clusterroles", r#"{"metadata":{"name":"r"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#)
             .with(GROUP, "clusterrolebindings", r#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"eve"}]}"#);
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_missing_permissions_is_truncated() {
+    fn list_of_missing_permissions_is_truncated() {
         let values: Vec<String> = (0..200).map(|word| format!("\"{word}{}\"", "x".repeat(200))).collect();
         let values = values.join(",");
         let wide = format!(

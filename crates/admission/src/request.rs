@@ -1,5 +1,6 @@
 //! AdmissionRequest, without its objects, for webhooks and CEL expressions.
 
+use api::resources::NAMESPACES;
 use apimachinery::{GroupVersionKind, Value, value};
 
 use super::{Attributes, Operation, VersionedKind};
@@ -34,7 +35,7 @@ impl Attributes<'_> {
             "options": (self.options.clone()),
         });
         // A Namespace object is in its own namespace here.
-        let namespace = if self.is("", "namespaces") { self.name } else { self.namespace };
+        let namespace = if self.is(NAMESPACES) { self.name } else { self.namespace };
         let texts = [
             ("name", self.name),
             ("namespace", namespace),

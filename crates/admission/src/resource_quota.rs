@@ -10,13 +10,13 @@ use api::amounts::{self, Amounts};
 use api::kind::Kind;
 use api::quota::scopes::{self, Scope};
 use api::quota::usage;
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_CLAIMS, SERVICES};
 use api::view::Pod;
 use api_registry::strategy::{self, Target};
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{Str, Value};
 
-use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};
 
 /// Field manager of quota updates; upstream's name.
@@ -37,19 +37,26 @@ struct LimitedResource {
     scopes: Vec<Value>,
 }
 
+impl LimitedResource {
+    fn is(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.kind.group == self.group && attributes.kind.plural == self.plural
+    }
+}
+
 impl ResourceQuota {
     /// Parses the plugin's configuration.
     pub(crate) fn of(config: &Value) -> Self {
         let limited = |entry: &Value| LimitedResource {
-            group: text(entry, "apiGroup").to_owned(),
-            plural: text(entry, "resource").to_owned(),
-            contains: items(entry, "matchContains")
+            group: entry.text_at(&["apiGroup"]).to_owned(),
+            plural: entry.text_at(&["resource"]).to_owned(),
+            contains: entry
+                .list_at(&["matchContains"])
                 .iter()
                 .filter_map(|substring| substring.as_str().map(str::to_owned))
                 .collect(),
-            scopes: items(entry, "matchScopes").to_vec(),
+            scopes: entry.list_at(&["matchScopes"]).to_vec(),
         };
-        Self { limited: items(config, "limitedResources").iter().map(limited).collect() }
+        Self { limited: config.list_at(&["limitedResources"]).iter().map(limited).collect() }
     }
 
     /// Rejects objects that consume a limited resource that no quota covers.
@@ -62,7 +69,7 @@ impl ResourceQuota {
         let limits: Vec<&String> = self
             .limited
             .iter()
-            .filter(|limited| attributes.is(&limited.group, &limited.plural))
+            .filter(|limited| limited.is(attributes))
             .flat_map(|limited| &limited.contains)
             .collect();
         if limits.is_empty() {
@@ -81,7 +88,7 @@ impl ResourceQuota {
     /// Rejects objects in a limited scope that no quota covers.
     fn check_scopes(&self, attributes: &Attributes<'_>, object: &Value, quotas: &[Value]) -> Result<(), Status> {
         let (group, plural) = (attributes.kind.group.as_str(), attributes.kind.plural.as_str());
-        let here = self.limited.iter().filter(|limited| attributes.is(&limited.group, &limited.plural));
+        let here = self.limited.iter().filter(|limited| limited.is(attributes));
         let limited = here.flat_map(|limited| limited.scopes.iter().map(Scope::of));
         let is_covered = |scope: &Scope<'_>| {
             let mut of_quotas = quotas.iter().flat_map(scopes::of_quota);
@@ -136,13 +143,12 @@ impl Plugin for ResourceQuota {
 
 /// Whether the write can change the usage.
 fn is_counted(attributes: &Attributes<'_>) -> bool {
-    let core = |plural| attributes.is("", plural);
     match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => true,
         (Operation::Update, "") => {
-            core("services") || core("persistentvolumeclaims") || attributes.is("resource.k8s.io", "resourceclaims")
+            [SERVICES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_CLAIMS].iter().any(|it| attributes.is(*it))
         }
-        (Operation::Update, "resize") => core("pods"),
+        (Operation::Update, "resize") => attributes.is(PODS),
         _ => false,
     }
 }
@@ -150,7 +156,7 @@ fn is_counted(attributes: &Attributes<'_>) -> bool {
 /// Checks that a pod specifies all resources that the quota limits, and that the quota's current usage is known.
 fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
     let name = Meta::of(quota).name();
-    if attributes.is("", "pods")
+    if attributes.is(PODS)
         && let Some(missing) = usage::missing(Pod(object), counted)
     {
         return Err(attributes.forbidden(object, format!("failed quota: {name}: must specify {missing}")));

@@ -1,10 +1,11 @@
 //! RuntimeClass: sets the overhead, node selector and tolerations of a pod's RuntimeClass.
 
 use api::amounts;
+use api::resources::{PODS, RUNTIME_CLASSES};
 use apimachinery::status::Status;
 use apimachinery::{Object, Value};
 
-use super::pods::{items, list_mut, spec, spec_mut, text};
+use super::pods::{list_mut, spec, spec_mut};
 use super::{Attributes, CachedObject, Notes, Plugin, View};
 
 pub(crate) struct RuntimeClass;
@@ -17,7 +18,7 @@ impl Plugin for RuntimeClass {
         view: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.creates("", "pods") {
+        if !attributes.creates(PODS) {
             return Ok(());
         }
         let Some(class) = class_of(attributes, pod, view)? else { return Ok(()) };
@@ -26,7 +27,7 @@ impl Plugin for RuntimeClass {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.creates("", "pods") {
+        if !attributes.creates(PODS) {
             return Ok(());
         }
         let class = class_of(attributes, pod, view)?;
@@ -47,7 +48,7 @@ const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass'
 
 fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<CachedObject>, Status> {
     let Some(name) = spec(pod).get("runtimeClassName").and_then(Value::as_str) else { return Ok(None) };
-    let found = view.object("node.k8s.io", "runtimeclasses", "", name);
+    let found = view.object(RUNTIME_CLASSES, "", name);
     let missing = || attributes.forbidden(pod, format!("pod rejected: RuntimeClass {name:?} not found"));
     found.ok_or_else(missing).map(Some)
 }
@@ -87,7 +88,7 @@ fn set_scheduling(attributes: &Attributes<'_>, pod: &mut Value, class: &Value) -
     if !node_selector.is_empty() {
         merge(fields, node_selector);
     }
-    for toleration in items(scheduling, "tolerations") {
+    for toleration in scheduling.list_at(&["tolerations"]) {
         let list = list_mut(fields, "tolerations");
         if !list.iter().any(|have| covers(have, toleration)) {
             list.push(toleration.clone());
@@ -106,18 +107,18 @@ fn merge(fields: &mut Object, node_selector: Object) {
 
 /// Whether a toleration includes another one, for at least the same time.
 pub(crate) fn covers(wide: &Value, narrow: &Value) -> bool {
-    let same = |field: &str| text(wide, field) == text(narrow, field);
-    let key = text(wide, "key").is_empty() || same("key");
-    let effect = text(wide, "effect").is_empty() || same("effect");
+    let same = |field: &str| wide.text_at(&[field]) == narrow.text_at(&[field]);
+    let key = wide.text_at(&["key"]).is_empty() || same("key");
+    let effect = wide.text_at(&["effect"]).is_empty() || same("effect");
     let seconds = |of: &Value| of.get("tolerationSeconds").and_then(Value::as_int);
     let lasts = match (seconds(wide), seconds(narrow)) {
         (None, _) => true,
         (Some(_), None) => false,
         (Some(wide), Some(narrow)) => wide >= narrow,
     };
-    let value = match text(wide, "operator") {
+    let value = match wide.text_at(&["operator"]) {
         "Exists" => true,
-        "" | "Equal" => matches!(text(narrow, "operator"), "" | "Equal") && same("value"),
+        "" | "Equal" => matches!(narrow.text_at(&["operator"]), "" | "Equal") && same("value"),
         _ => same("operator") && same("value"),
     };
     key && effect && value && lasts
@@ -132,7 +133,7 @@ mod tests {
     use crate::testing::{Cluster, attributes};
 
     #[test]
-    fn a_pod_gets_the_overhead_and_scheduling_of_its_runtime_class() {
+    fn pod_gets_the_overhead_and_scheduling_of_its_runtime_class() {
         let class =
             r#"{"metadata":{"name":"k"},"overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}"#;
         let cluster = Cluster::default().with("node.k8s.io", "runtimeclasses", class);

@@ -1,11 +1,12 @@
 //! ServiceAccount: sets the service account of a pod and mounts its token.
 
+use api::resources::{PODS, SERVICE_ACCOUNTS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{Object, Value, value};
 
-use super::pods::{containers, items, list_mut, references_secrets, spec, spec_mut, text};
+use super::pods::{containers, list_mut, references_secrets, spec, spec_mut};
 use super::{Attributes, CachedObject, Notes, Operation, Plugin, View};
 
 /// The mount path of the token, the CA of the API server and the namespace.
@@ -26,13 +27,13 @@ impl Plugin for ServiceAccount {
         view: &dyn View,
         notes: &mut Notes,
     ) -> Result<(), Status> {
-        if !attributes.creates("", "pods") {
+        if !attributes.creates(PODS) {
             return Ok(());
         }
         if Pod(pod).is_mirror() {
             return self.validate(attributes, pod, view, notes);
         }
-        if text(spec(pod), "serviceAccountName").is_empty()
+        if spec(pod).text_at(&["serviceAccountName"]).is_empty()
             && let Some(fields) = spec_mut(pod)
         {
             fields.insert("serviceAccountName", "default");
@@ -42,8 +43,8 @@ impl Plugin for ServiceAccount {
         if automounts(pod, &account) {
             mount(pod, attributes.suffix);
         }
-        let secrets = items(&account, "imagePullSecrets");
-        if items(spec(pod), "imagePullSecrets").is_empty()
+        let secrets = account.list_at(&["imagePullSecrets"]);
+        if spec(pod).list_at(&["imagePullSecrets"]).is_empty()
             && !secrets.is_empty()
             && let Some(fields) = spec_mut(pod)
         {
@@ -53,13 +54,13 @@ impl Plugin for ServiceAccount {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.is("", "pods") {
+        if !attributes.is(PODS) {
             return Ok(());
         }
         match (attributes.operation, attributes.subresource) {
             (Operation::Create, "") if Pod(pod).is_mirror() => validate_mirror_pod(attributes, pod),
             (Operation::Create, "") => {
-                if text(spec(pod), "serviceAccountName").is_empty() {
+                if spec(pod).text_at(&["serviceAccountName"]).is_empty() {
                     let (namespace, name) = (attributes.namespace, Meta::of(pod).name());
                     let message = format!("no service account specified for pod {namespace}/{name}");
                     return Err(attributes.forbidden(pod, message));
@@ -77,12 +78,12 @@ impl Plugin for ServiceAccount {
 }
 
 fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<CachedObject, Status> {
-    let (namespace, name) = (attributes.namespace, text(spec(pod), "serviceAccountName"));
+    let (namespace, name) = (attributes.namespace, spec(pod).text_at(&["serviceAccountName"]));
     let missing = || {
         let message = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
         attributes.forbidden(pod, message)
     };
-    view.object("", "serviceaccounts", namespace, name).ok_or_else(missing)
+    view.object(SERVICE_ACCOUNTS, namespace, name).ok_or_else(missing)
 }
 
 /// Whether a token is mounted. The pod's setting takes precedence over the account's; the default is true.
@@ -93,7 +94,7 @@ fn automounts(pod: &Value, account: &Value) -> bool {
 
 /// Adds the token volume, and mounts it in containers that have no other mount at its path.
 fn mount(pod: &mut Value, suffix: &str) {
-    let volumes = items(spec(pod), "volumes").iter().map(|volume| text(volume, "name"));
+    let volumes = spec(pod).list_at(&["volumes"]).iter().map(|volume| volume.text_at(&["name"]));
     let existing = volumes.into_iter().find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
     let name = existing.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{suffix}"));
     let Some(fields) = spec_mut(pod) else { return };
@@ -111,7 +112,7 @@ fn mount(pod: &mut Value, suffix: &str) {
 
 fn mount_in(container: &mut Object, name: &str) -> bool {
     let mounts = list_mut(container, "volumeMounts");
-    if mounts.iter().any(|mount| text(mount, "mountPath") == MOUNT_PATH) {
+    if mounts.iter().any(|mount| mount.text_at(&["mountPath"]) == MOUNT_PATH) {
         return false;
     }
     mounts.push(value!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
@@ -137,12 +138,12 @@ fn volume(name: &str) -> Value {
 /// Rejects a mirror pod that references a service account or Secrets, or projects a service account token.
 fn validate_mirror_pod(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
     let spec = spec(pod);
-    let volumes = items(spec, "volumes");
+    let volumes = spec.list_at(&["volumes"]);
     let projects_token = |volume: &Value| {
-        let sources = volume.get("projected").map(|projected| items(projected, "sources")).unwrap_or_default();
+        let sources = volume.get("projected").map(|projected| projected.list_at(&["sources"])).unwrap_or_default();
         sources.iter().any(|source| source.get("serviceAccountToken").is_some())
     };
-    let message = if !text(spec, "serviceAccountName").is_empty() {
+    let message = if !spec.text_at(&["serviceAccountName"]).is_empty() {
         "a mirror pod may not reference service accounts"
     } else if references_secrets(spec) {
         "a mirror pod may not reference secrets"
@@ -161,13 +162,14 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
         return Ok(());
     }
     let name = Meta::of(account).name();
-    let listed = |field: &str, secret: &str| items(account, field).iter().any(|have| text(have, "name") == secret);
+    let listed =
+        |field: &str, secret: &str| account.list_at(&[field]).iter().any(|have| have.text_at(&["name"]) == secret);
     let forbid = |what: String, secret: &str| {
         let message = format!("{what} is not allowed because service account {name} does not reference that {secret}");
         Err(attributes.forbidden(pod, message))
     };
-    for volume in items(spec(pod), "volumes").iter().filter(|_| lists.contains(&"containers")) {
-        let secret = volume.str_at(&["secret", "secretName"]).unwrap_or_default();
+    for volume in spec(pod).list_at(&["volumes"]).iter().filter(|_| lists.contains(&"containers")) {
+        let secret = volume.text_at(&["secret", "secretName"]);
         if volume.get("secret").is_some() && !listed("secrets", secret) {
             return forbid(format!("volume with secret.secretName=\"{secret}\""), "secret");
         }
@@ -179,28 +181,28 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
             _ => "container",
         };
         for container in containers(spec(pod), &[list]) {
-            for variable in items(container, "env") {
+            for variable in container.list_at(&["env"]) {
                 let Some(secret) = variable.str_at(&["valueFrom", "secretKeyRef", "name"]) else { continue };
                 if !listed("secrets", secret) {
-                    let (container, variable) = (text(container, "name"), text(variable, "name"));
+                    let (container, variable) = (container.text_at(&["name"]), variable.text_at(&["name"]));
                     let what =
                         format!("{kind} {container} with envVar {variable} referencing secret.secretName=\"{secret}\"");
                     return forbid(what, "secret");
                 }
             }
-            for source in items(container, "envFrom") {
+            for source in container.list_at(&["envFrom"]) {
                 let Some(secret) = source.str_at(&["secretRef", "name"]) else { continue };
                 if !listed("secrets", secret) {
-                    let container = text(container, "name");
+                    let container = container.text_at(&["name"]);
                     let what = format!("{kind} {container} with envFrom referencing secret.secretName=\"{secret}\"");
                     return forbid(what, "secret");
                 }
             }
         }
     }
-    let pulls = items(spec(pod), "imagePullSecrets").iter().enumerate();
+    let pulls = spec(pod).list_at(&["imagePullSecrets"]).iter().enumerate();
     for (at, pull) in pulls.filter(|_| lists.contains(&"containers")) {
-        let secret = text(pull, "name");
+        let secret = pull.text_at(&["name"]);
         if !listed("imagePullSecrets", secret) {
             return forbid(format!("imagePullSecrets[{at}].name=\"{secret}\""), "imagePullSecret");
         }
@@ -227,7 +229,7 @@ mod tests {
     const DEFAULT: &str = r#"{"metadata":{"name":"default","namespace":"n"}}"#;
 
     #[test]
-    fn a_pod_without_an_account_gets_the_default_one_and_its_token() {
+    fn pod_without_an_account_gets_the_default_one_and_its_token() {
         let pod = admitted(DEFAULT, r#"{"spec":{"containers":[{"name":"c"}]}}"#).unwrap();
         assert_eq!(pod.str_at(&["spec", "serviceAccountName"]), Some("default"));
         assert_eq!(pod["spec"]["volumes"][0]["name"].as_str(), Some("kube-api-access-abcde"));
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_mounted_over_another_mount_or_when_automount_is_disabled() {
+    fn token_is_not_mounted_over_another_mount_or_when_automount_is_disabled() {
         let taken = format!(
             r#"{{"spec":{{"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"{MOUNT_PATH}"}}]}}]}}}}"#
         );
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_account_or_an_unlisted_secret_rejects_the_pod() {
+    fn missing_account_or_an_unlisted_secret_rejects_the_pod() {
         let missing = admitted(DEFAULT, r#"{"spec":{"serviceAccountName":"a"}}"#).unwrap_err();
         assert_eq!(missing, r#"error looking up service account n/a: serviceaccount "a" not found"#);
         let strict = r#"{"metadata":{"name":"default","namespace":"n","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}}}"#;
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_pod_must_not_reference_secrets() {
+    fn mirror_pod_must_not_reference_secrets() {
         let pod = r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"volumes":[{"name":"v","secret":{"secretName":"s"}}]}}"#;
         assert_eq!(admitted(DEFAULT, pod).unwrap_err(), "a mirror pod may not reference secrets");
     }

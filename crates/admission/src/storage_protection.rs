@@ -1,15 +1,17 @@
 //! StorageObjectInUseProtection: adds the protection finalizer to volumes, claims and VolumeAttributesClasses.
 
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, VOLUME_ATTRIBUTES_CLASSES};
+use apimachinery::GroupResource;
 use apimachinery::Value;
 use apimachinery::meta::MetaMut;
 use apimachinery::status::Status;
 
 use super::{Attributes, Notes, Plugin, View};
 
-const FINALIZERS: [(&str, &str, &str); 3] = [
-    ("", "persistentvolumes", "kubernetes.io/pv-protection"),
-    ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),
-    ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
+const FINALIZERS: [(GroupResource, &str); 3] = [
+    (PERSISTENT_VOLUMES, "kubernetes.io/pv-protection"),
+    (PERSISTENT_VOLUME_CLAIMS, "kubernetes.io/pvc-protection"),
+    (VOLUME_ATTRIBUTES_CLASSES, "kubernetes.io/vac-protection"),
 ];
 
 pub(crate) struct StorageObjectInUseProtection;
@@ -22,8 +24,8 @@ impl Plugin for StorageObjectInUseProtection {
         _: &dyn View,
         _: &mut Notes,
     ) -> Result<(), Status> {
-        let row = FINALIZERS.iter().find(|(group, plural, _)| attributes.creates(group, plural));
-        if let (Some((_, _, finalizer)), Some(mut meta)) = (row, MetaMut::of(object)) {
+        let row = FINALIZERS.iter().find(|(resource, _)| attributes.creates(*resource));
+        if let (Some((_, finalizer)), Some(mut meta)) = (row, MetaMut::of(object)) {
             meta.add_finalizer(finalizer);
         }
         Ok(())

@@ -6,7 +6,7 @@ use api::kind::Kind;
 use apimachinery::collection::Entry;
 use apimachinery::meta::Meta;
 use apimachinery::time::Time;
-use apimachinery::{Value, json};
+use apimachinery::{GroupResource, Value, json};
 use auth::User;
 
 use super::{Attributes, CachedObject, Operation, View};
@@ -35,13 +35,13 @@ impl Cluster {
 }
 
 impl View for Cluster {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject> {
-        let found = self.objects(group, plural, namespace);
+    fn object(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<CachedObject> {
+        let found = self.objects(resource, namespace);
         found.into_iter().find(|object| Meta::of(object).name() == name)
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
-        self.stored(group, plural, namespace, "")
+    fn objects(&self, resource: GroupResource, namespace: &str) -> Vec<CachedObject> {
+        self.stored(resource.group, resource.plural, namespace, "")
             .into_iter()
             .map(|object| Arc::new(Entry::of(object, Time::from_unix(0, 0))).into())
             .collect()

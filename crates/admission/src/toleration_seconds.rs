@@ -1,9 +1,10 @@
 //! DefaultTolerationSeconds: pods tolerate the not-ready and unreachable taints for five minutes by default.
 
+use api::resources::PODS;
 use apimachinery::status::Status;
 use apimachinery::{Value, value};
 
-use super::pods::{items, list_mut, spec, spec_mut, text};
+use super::pods::{list_mut, spec, spec_mut};
 use super::{Attributes, Notes, Plugin, View};
 
 /// The taints, with the configuration fields of their toleration seconds.
@@ -24,15 +25,15 @@ impl DefaultTolerationSeconds {
 
 impl Plugin for DefaultTolerationSeconds {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
-        if !attributes.writes("", "pods") {
+        if !attributes.writes(PODS) {
             return Ok(());
         }
         for ((taint, _), seconds) in TAINTS.into_iter().zip(self.seconds) {
             let tolerates = |toleration: &Value| {
-                matches!(text(toleration, "effect"), "" | "NoExecute")
-                    && (text(toleration, "key").is_empty() || text(toleration, "key") == taint)
+                matches!(toleration.text_at(&["effect"]), "" | "NoExecute")
+                    && (toleration.text_at(&["key"]).is_empty() || toleration.text_at(&["key"]) == taint)
             };
-            if items(spec(pod), "tolerations").iter().any(tolerates) {
+            if spec(pod).list_at(&["tolerations"]).iter().any(tolerates) {
                 continue;
             }
             if let Some(fields) = spec_mut(pod) {

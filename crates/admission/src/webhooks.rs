@@ -9,6 +9,7 @@
 mod response;
 mod review;
 
+use api::resources::NAMESPACES;
 use api_registry::decode::resource_name;
 use apimachinery::labels::from_object;
 use apimachinery::meta::Meta;
@@ -18,7 +19,6 @@ use cel::ExpressionContext;
 use cel::cost::limits::MATCH_CONDITIONS;
 
 use super::measure::Measurement;
-use super::pods::{items, text};
 use super::policies::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::policies::matching::{by_rules, selects_object, writes_namespace};
 use super::policies::program::{Expression, Program};
@@ -63,15 +63,15 @@ impl Hook {
     pub fn all(configuration: &Value) -> Vec<Self> {
         let env = ExpressionContext::MatchConditions.env_set().stored;
         let name = Meta::of(configuration).name();
-        let hooks = items(configuration, "webhooks").iter().enumerate();
+        let hooks = configuration.list_at(&["webhooks"]).iter().enumerate();
         let hook = |(at, entry): (usize, &Value)| {
-            let conditions = items(entry, "matchConditions").iter();
-            let compiled =
-                conditions.map(|one| (text(one, "name").into(), Expression::compile(&env, text(one, "expression"))));
+            let conditions = entry.list_at(&["matchConditions"]).iter();
+            let compiled = conditions
+                .map(|one| (one.text_at(&["name"]).into(), Expression::compile(&env, one.text_at(&["expression"]))));
             Self {
                 configuration: name.to_owned(),
-                name: text(entry, "name").to_owned(),
-                id: format!("{name}/{}/{at}", text(entry, "name")),
+                name: entry.text_at(&["name"]).to_owned(),
+                id: format!("{name}/{}/{at}", entry.text_at(&["name"])),
                 entry: entry.clone(),
                 conditions: Program {
                     variables: Vec::new(),
@@ -98,7 +98,7 @@ impl Hook {
 
     /// Whether a failed call admits the request (`failurePolicy: Ignore`).
     pub fn fails_open(&self) -> bool {
-        text(&self.entry, "failurePolicy") == "Ignore"
+        self.entry.text_at(&["failurePolicy"]) == "Ignore"
     }
 
     /// Returns an ID that is unique among the webhooks of a request.
@@ -121,8 +121,8 @@ impl Hook {
         if matches!(in_namespace, Ok(false)) || !selects_object(&self.entry, attributes, object) {
             return Ok(None);
         }
-        let equivalent = text(&self.entry, "matchPolicy") != "Exact";
-        let seen = by_rules(items(&self.entry, "rules"), attributes, object, equivalent);
+        let equivalent = self.entry.text_at(&["matchPolicy"]) != "Exact";
+        let seen = by_rules(self.entry.list_at(&["rules"]), attributes, object, equivalent);
         // A missing namespace is only an error for a webhook that matches the request otherwise.
         if seen.is_some() {
             in_namespace?;
@@ -131,7 +131,7 @@ impl Hook {
     }
 
     fn selects_namespace(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<bool, Status> {
-        let is_namespace = attributes.is("", "namespaces");
+        let is_namespace = attributes.is(NAMESPACES);
         let Some(selector) = self.entry.get("namespaceSelector").filter(|selector| !selector.is_null()) else {
             return Ok(true);
         };
@@ -146,7 +146,7 @@ impl Hook {
             return Ok(selector.matches_labels(Meta::of(object).labels()));
         }
         let name = if is_namespace { attributes.name } else { attributes.namespace };
-        let namespace = view.object("", "namespaces", "", name);
+        let namespace = view.object(NAMESPACES, "", name);
         let namespace = namespace.ok_or_else(|| Status::not_found(GroupName::new("", "namespaces"), name))?;
         Ok(selector.matches_labels(Meta::of(&namespace).labels()))
     }
@@ -210,7 +210,7 @@ impl Hook {
 
     /// Rejects a dry-run request for a webhook with side effects.
     fn check_dry_run(&self, attributes: &Attributes<'_>) -> Result<(), Failure> {
-        if !attributes.dry_run || matches!(text(&self.entry, "sideEffects"), "None" | "NoneOnDryRun") {
+        if !attributes.dry_run || matches!(self.entry.text_at(&["sideEffects"]), "None" | "NoneOnDryRun") {
             return Ok(());
         }
         let name = go::quote(&self.name);

@@ -61,7 +61,7 @@ impl Remote {
         const HTTPS: u16 = 443;
         let spec = object.get("spec")?;
         let service = spec.get("service").filter(|service| !service.is_null())?;
-        let text = |from: &Value, field: &str| from.str_at(&[field]).unwrap_or_default().to_owned();
+        let text = |from: &Value, field: &str| from.text_at(&[field]).to_owned();
         let number = |field: &str| spec.get(field).and_then(Value::as_int).unwrap_or_default();
         let port = service.get("port").and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
         Some(Self {
@@ -98,7 +98,7 @@ impl Remote {
         if !matches!(service.str_at(&["spec", "type"]), None | Some("" | "ClusterIP")) {
             return AvailabilityCheck::NeedsDiscovery;
         }
-        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+        let ports = service.list_at(&["spec", "ports"]);
         let port = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(self.port.into()));
         let Some(port) = port else {
             let port = self.port;
@@ -108,7 +108,7 @@ impl Remote {
             let message = format!("cannot find endpointslices for service/{name} in {namespace}");
             return lost("EndpointsNotFound", message);
         }
-        let port = port.str_at(&["name"]).unwrap_or_default();
+        let port = port.text_at(&["name"]);
         if slices.iter().any(|slice| has_ready(slice, port)) {
             return AvailabilityCheck::NeedsDiscovery;
         }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_available_condition_is_not_written() {
+    fn unchanged_available_condition_is_not_written() {
         let object = registered();
         let failed = Availability::from_discovery(&Err("no".into()));
         let updated = failed.with_condition(&object, NOW).unwrap();

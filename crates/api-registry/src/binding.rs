@@ -39,12 +39,12 @@ pub fn apply(pod: &Value, binding: &Value, name: &str, now: Time) -> Result<Valu
     if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
         return conflict(format!("pod {name} is already assigned to node {}", apimachinery::go::quote(node)));
     }
-    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).unwrap_or_default();
+    let gates = pod.list_at(&["spec", "schedulingGates"]);
     if !gates.is_empty() {
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let mut pod = pod.clone();
-    let node = binding.str_at(&["target", "name"]).unwrap_or_default();
+    let node = binding.text_at(&["target", "name"]);
     if let Some(Value::Object(spec)) = pod.get_mut("spec") {
         spec.insert("nodeName", node);
     }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_updated_condition_keeps_its_position_and_unchanged_transition_time() {
+    fn updated_condition_keeps_its_position_and_unchanged_transition_time() {
         let mut object = value!({"status": {"conditions": [
             {"type": "A", "status": "True", "lastTransitionTime": "1"},
             {"type": "B", "status": "True", "lastTransitionTime": "1"},

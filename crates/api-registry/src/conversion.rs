@@ -123,7 +123,7 @@ impl Versions for ManagedFieldsConverter<'_> {
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
-        let from = object.str_at(&["apiVersion"]).unwrap_or_default();
+        let from = object.text_at(&["apiVersion"]);
         let versions = (self.version(from), self.version(api_version));
         let (Some(from), Some(to)) = versions else { return Err(format!("there is no version {api_version}")) };
         let mut object = object.clone();

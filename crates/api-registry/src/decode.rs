@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_key_in_an_apply_configuration_is_rejected_or_warned_about() {
+    fn duplicate_key_in_an_apply_configuration_is_rejected_or_warned_about() {
         let config = Config::read(b"\nspec:\n  foo: a\n  foo: b\n").unwrap();
         assert_eq!(config.tree.str_at(&["spec", "foo"]), Some("b"));
         let warning = r#"line 4: key "foo" already set in map"#;

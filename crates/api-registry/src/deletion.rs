@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_removed_immediately_unless_finalizers_or_grace_period_keep_it() {
+    fn object_is_removed_immediately_unless_finalizers_or_grace_period_keep_it() {
         let plain = r#"{"metadata": {"name": "a", "uid": "u"}}"#;
         check(plain, &DeleteOptions::default(), "remove");
         let with_finalizer = r#"{"metadata": {"name": "a", "finalizers": ["example.com/x"]}}"#;

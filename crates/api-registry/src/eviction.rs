@@ -109,7 +109,7 @@ fn check(budget: &Value) -> Result<(), Status> {
         match failed {
             Some(condition) => format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
-                condition.str_at(&["message"]).unwrap_or_default()
+                condition.text_at(&["message"])
             ),
             None => format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"),
         },
@@ -148,7 +148,7 @@ fn spend(budget: &Value, pod: &str, now: Time) -> Value {
 }
 
 fn number(budget: &Value, field: &str) -> i64 {
-    budget.at(&["status", field]).and_then(Value::as_int).unwrap_or_default()
+    budget.int_at(&["status", field]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_evicted_if_its_budget_allows_a_disruption() {
+    fn pod_is_evicted_if_its_budget_allows_a_disruption() {
         let ready = pod("Running", "True");
         check(&ready, &[], "free");
         check(&ready, &[budget("other", 0, 1, 1)], "free");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unready_pod_is_evicted_according_to_the_unhealthy_pod_eviction_policy() {
+    fn unready_pod_is_evicted_according_to_the_unhealthy_pod_eviction_policy() {
         let unready = pod("Running", "False");
         check(&unready, &[budget("web", 0, 2, 2)], "free");
         check(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outdated_budget_rejects_with_retry_after() {
+    fn outdated_budget_rejects_with_retry_after() {
         let mut late = budget("web", 1, 1, 1);
         if let Some(Value::Object(metadata)) = late.get_mut("metadata") {
             metadata.insert("generation", 2);
@@ -249,11 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_decrements_disruptions_allowed_and_updates_the_condition() {
+    fn eviction_decrements_disruptions_allowed_and_updates_the_condition() {
         let Ok(EvictionPermission::UpdateBudget(spent)) =
             evaluate(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW)
         else {
-            panic!("the budget has one left");
+            panic!("the budget has one disruption left");
         };
         assert_eq!(spent["status"]["disruptedPods"], value!({"p": "2023-11-14T22:13:20Z"}));
         assert_eq!(spent["status"]["conditions"][0]["reason"], "InsufficientPods".into());

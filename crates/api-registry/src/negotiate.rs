@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_supported_clause_is_selected() {
+    fn first_supported_clause_is_selected() {
         check("", Ok((Encoding::Json, Form::Object)));
         check("*/*", Ok((Encoding::Json, Form::Object)));
         check("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Protobuf, Form::Object)));

@@ -202,13 +202,7 @@ impl DeleteOptions {
             None => query.int("gracePeriodSeconds")?,
         };
         let dry = match body {
-            Some(body) => body
-                .get("dryRun")
-                .and_then(Value::as_array)
-                .unwrap_or_default()
-                .iter()
-                .filter_map(Value::as_str)
-                .collect(),
+            Some(body) => body.list_at(&["dryRun"]).iter().filter_map(Value::as_str).collect(),
             None => query.all("dryRun"),
         };
         let policy = text("propagationPolicy");
@@ -274,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_manager_defaults_to_the_user_agent() {
+    fn field_manager_defaults_to_the_user_agent() {
         let options = WriteOptions::default();
         assert_eq!(options.manager("kubectl/v1.36.0 (linux/amd64)"), "kubectl");
         assert_eq!(options.manager(""), "unknown");

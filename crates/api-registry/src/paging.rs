@@ -28,7 +28,7 @@ impl Continue {
         })?;
         let value = json::parse(&bytes).map_err(|error| bad_token(format!("continue key is not valid: {error}")))?;
         if value.str_at(&["v"]) != Some(VERSION) {
-            let version = value.str_at(&["v"]).unwrap_or_default();
+            let version = value.text_at(&["v"]);
             return Err(bad_token(format!(
                 "continue key is not valid: server does not recognize this encoded version \"{version}\""
             )));
@@ -39,7 +39,7 @@ impl Continue {
                 "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)".into(),
             ));
         }
-        let start = value.str_at(&["start"]).unwrap_or_default().to_owned();
+        let start = value.text_at(&["start"]).to_owned();
         if start.is_empty() || start.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(bad_token(
                 "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into(),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_continue_token_round_trips() {
+    fn continue_token_round_trips() {
         let one = Continue { revision: 7, start: "default/a\u{0}".to_owned() };
         assert_eq!(Continue::parse(&one.token()), Ok(one));
         let error = Continue::parse("bogus").unwrap_err().message;

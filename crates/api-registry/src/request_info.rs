@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_exists_only_in_the_scope_of_its_kind_and_for_its_methods() {
+    fn url_exists_only_in_the_scope_of_its_kind_and_for_its_methods() {
         let check = |method: &str, path: &str, expect: [Result<(), Mismatch>; 2]| {
             let info = Info::of(method, path, &Query::default());
             assert_eq!([Some(true), Some(false)].map(|namespaced| info.check(namespaced)), expect, "{method} {path}");

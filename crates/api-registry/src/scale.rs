@@ -47,7 +47,7 @@ pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
 
 /// Writes the replica count of a `Scale` into its object.
 pub fn write(object: &mut Value, scale: &Value, paths: &ReplicaPaths) {
-    let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or_default();
+    let replicas = scale.int_at(&["spec", "replicas"]).unwrap_or_default();
     let Some((last, way)) = paths.desired.split_last() else { return };
     let mut at = object;
     for step in way {

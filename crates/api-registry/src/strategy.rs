@@ -100,11 +100,11 @@ pub fn create(
     kind.rules.prepare_create(object, context);
     show_status(object, context.version);
     let mut errors = Errors::new();
-    if !kind.judges_metadata {
+    if !kind.validates_metadata {
         check_metadata(kind, object, &mut errors);
     }
     kind.rules.validate(object, context, &mut errors);
-    if kind.judges_metadata && errors.is_empty() {
+    if kind.validates_metadata && errors.is_empty() {
         check_metadata(kind, object, &mut errors);
     }
     check_errors(kind, object, &errors)?;

@@ -1,12 +1,10 @@
-//! Replays recorded writes to upstream's API server against the pure create and update path, where recordings are
-//! available.
+//! Replays recorded writes to upstream's API server against the pure create and update path.
 //!
 //! Admission and allocation are not part of that path, so only the fields that they do not set are compared.
 //! `KNARR_ONLY=deployments` selects scenarios by name and prints every difference.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::kind::{Context, Kind, Requester};
@@ -39,13 +37,9 @@ struct Request<'a> {
 }
 
 #[test]
-fn writes_match_recorded_responses() {
-    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
-    if !dir.is_dir() {
-        println!("skipped: {} is not there", dir.display());
-        return;
-    }
-    #[expect(clippy::disallowed_methods, reason = "who looks into one kind says which; the gate sets nothing")]
+fn compare_writes_with_recordings() {
+    let dir = test_requirements::upstream("golden");
+    #[expect(clippy::disallowed_methods, reason = "a developer selects one kind by it; the gate sets nothing")]
     let only = std::env::var("KNARR_ONLY").ok();
     let kinds = api::kinds::all();
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_sent_when_full_or_old() {
+    fn batch_is_sent_when_full_or_old() {
         let mut batcher = Batcher::new(config(None));
         assert_eq!((batcher.take(seconds(100)), batcher.wake_at()), (None, None));
         batcher.offer(1, seconds(1)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_throttle_limits_the_batch_rate() {
+    fn throttle_limits_the_batch_rate() {
         let throttle = Throttle { per_second: 2.0, burst: 1 };
         let mut batcher = Batcher::new(config(Some(throttle)));
         for event in 0..5 {
@@ -178,12 +178,12 @@ mod tests {
             let arrivals: Vec<u64> = gaps.iter().map(|gap| { now += gap; now }).collect();
             for (event, arrival) in arrivals.iter().enumerate() {
                 while let Some(wake) = batcher.wake_at().filter(|wake| *wake <= seconds(*arrival)) {
-                    out.extend(batcher.take(wake).expect("it said so").into_iter().map(|event| (event, wake)));
+                    out.extend(batcher.take(wake).expect("events are due at the wake time").into_iter().map(|event| (event, wake)));
                 }
                 batcher.offer(event, seconds(*arrival)).unwrap();
             }
             while let Some(wake) = batcher.wake_at() {
-                out.extend(batcher.take(wake).expect("it said so").into_iter().map(|event| (event, wake)));
+                out.extend(batcher.take(wake).expect("events are due at the wake time").into_iter().map(|event| (event, wake)));
             }
             let order: Vec<usize> = out.iter().map(|(event, _)| *event).collect();
             prop_assert_eq!(order, (0..gaps.len()).collect::<Vec<_>>());

@@ -182,7 +182,7 @@ impl Fields {
                 Node::Value(value) => go::json(value),
                 Node::Fields(fields) => fields.to_json(),
             };
-            write!(out, "{comma}\"{name}\":{value}").expect("writing into memory cannot fail");
+            write!(out, "{comma}\"{name}\":{value}").expect("writing to memory cannot fail");
         }
         out.push('}');
         out

@@ -111,7 +111,8 @@ impl Policy {
             omit_stages: stages(&object),
             omit_managed_fields: object.get("omitManagedFields").and_then(Value::as_bool).unwrap_or(false),
         };
-        let rules: Vec<Rule> = items(&object, "rules").iter().map(|rule| Rule::from_value(rule, otherwise)).collect();
+        let rules: Vec<Rule> =
+            object.list_at(&["rules"]).iter().map(|rule| Rule::from_value(rule, otherwise)).collect();
         if rules.is_empty() {
             return Err(Error::NoRules);
         }
@@ -139,7 +140,7 @@ impl Rule {
             groups: strings(value, "userGroups"),
             verbs: strings(value, "verbs"),
             namespaces: strings(value, "namespaces"),
-            resources: items(value, "resources").iter().map(GroupResources::from_value).collect(),
+            resources: value.list_at(&["resources"]).iter().map(GroupResources::from_value).collect(),
             paths: strings(value, "nonResourceURLs"),
         }
     }
@@ -171,7 +172,7 @@ impl Rule {
 impl GroupResources {
     fn from_value(value: &Value) -> Self {
         Self {
-            group: value.str_at(&["group"]).unwrap_or_default().into(),
+            group: value.text_at(&["group"]).into(),
             resources: strings(value, "resources"),
             names: strings(value, "resourceNames"),
         }
@@ -261,16 +262,12 @@ impl Stages {
 }
 
 fn stages(value: &Value) -> Stages {
-    let stages = items(value, "omitStages").iter().filter_map(|stage| Stage::from_name(stage.as_str()?));
+    let stages = value.list_at(&["omitStages"]).iter().filter_map(|stage| Stage::from_name(stage.as_str()?));
     stages.fold(Stages::default(), Stages::with)
 }
 
 fn strings(value: &Value, field: &str) -> Vec<Str> {
-    items(value, field).iter().filter_map(Value::as_str).map(Str::from).collect()
-}
-
-fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).unwrap_or_default()
+    value.list_at(&[field]).iter().filter_map(Value::as_str).map(Str::from).collect()
 }
 
 fn facts() -> &'static Catalogue {

@@ -65,7 +65,7 @@ mod tests {
     use crate::trail::tests::event;
 
     #[test]
-    fn a_large_event_loses_its_objects_and_is_annotated() {
+    fn large_event_loses_its_objects_and_is_annotated() {
         let mut large = event(Level::RequestResponse);
         large.request_object = Some(value!({"data": ("x".repeat(2000))}));
         let limits = Limits { event_bytes_max: 1000, batch_bytes_max: 2000 };
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_stays_too_large_is_lost() {
+    fn event_that_stays_too_large_is_lost() {
         let mut large = event(Level::Metadata);
         large.request_uri = "x".repeat(2000);
         let limits = Limits { event_bytes_max: 1000, batch_bytes_max: 2000 };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_too_large_is_split() {
+    fn batch_that_is_too_large_is_split() {
         let one = event(Level::Metadata);
         let limits = Limits { event_bytes_max: one.size(), batch_bytes_max: 2 * one.size() };
         let sizes: Vec<usize> = cut(vec![one; 5], limits).batches.iter().map(Vec::len).collect();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_line_is_reported_with_its_number() {
+    fn invalid_line_is_reported_with_its_number() {
         assert_eq!(Policies::parse("# x\n\nnope").unwrap_err().to_string(), "line 3 of the policy file is not JSON");
         let other = Policies::parse(r#"{"kind":"Pod"}"#).unwrap_err();
         assert!(matches!(other, Error::Kind { line: 1 }));

@@ -39,7 +39,7 @@ pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Stat
         return Err(Status::invalid(GroupName::new("authorization.k8s.io", ""), "", &errors));
     }
     let spec = &review["spec"];
-    let text = |key: &str| Str::from(spec.str_at(&[key]).unwrap_or_default());
+    let text = |key: &str| Str::from(spec.text_at(&[key]));
     let user = match kind {
         Kind::SelfSubject => requester.clone(),
         Kind::Subject | Kind::LocalSubject => User { name: text("user"), ..User::from_parts(spec) },
@@ -48,7 +48,7 @@ pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Stat
         Some(resource) => resource_question(user, resource),
         None => {
             let path = &spec["nonResourceAttributes"];
-            let text = |key| Str::from(path.str_at(&[key]).unwrap_or_default());
+            let text = |key| Str::from(path.text_at(&[key]));
             Review {
                 question: OwnedAttributes { user, verb: text("verb"), about: OwnedTarget::Path(text("path")) },
                 ignored: Vec::new(),
@@ -95,7 +95,7 @@ pub fn validate(kind: Kind, review: &Value) -> Errors {
         _ => {}
     }
     let has_groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
-    if kind != Kind::SelfSubject && spec.str_at(&["user"]).unwrap_or_default().is_empty() && !has_groups {
+    if kind != Kind::SelfSubject && spec.text_at(&["user"]).is_empty() && !has_groups {
         errors.push(field::Error::invalid(&at.field("user"), "", "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
@@ -129,7 +129,7 @@ fn validate_metadata(kind: Kind, review: &Value, errors: &mut Errors) {
 fn validate_scope(review: &Value, resource: Option<&Value>, path: Option<&Value>, errors: &mut Errors) {
     let spec = Path::of("spec");
     if let Some(resource) = resource {
-        let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
+        let namespace = resource.text_at(&["namespace"]);
         if namespace != Meta::of(review).namespace() {
             let attributes = spec.field("resourceAttributes");
             let error =
@@ -144,7 +144,7 @@ fn validate_scope(review: &Value, resource: Option<&Value>, path: Option<&Value>
 }
 
 fn resource_question(user: User, resource: &Value) -> Review {
-    let text = |key: &str| Str::from(resource.str_at(&[key]).unwrap_or_default());
+    let text = |key: &str| Str::from(resource.text_at(&[key]));
     let mut ignored = Vec::new();
     let (field_selector, label_selector) = selectors::read(resource, &mut ignored);
     let version = Some(text("version")).filter(|version| !version.is_empty()).unwrap_or("*".into());

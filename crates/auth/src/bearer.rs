@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_authorization_header_is_parsed() {
+    fn authorization_header_is_parsed() {
         let check = |header: &str, expect: Option<&str>| assert_eq!(from_header(header), expect, "{header:?}");
         check("Bearer abc", Some("abc"));
         check("bearer abc rest", Some("abc"));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_subprotocol_carries_the_token() {
+    fn websocket_subprotocol_carries_the_token() {
         let token = format!("{PROTOCOL_PREFIX}{}", URL_SAFE_NO_PAD.encode("abc"));
         let both = format!("v5.channel.k8s.io, {token}");
         assert_eq!(from_protocols(&both), Ok(Some(("abc".to_owned(), vec!["v5.channel.k8s.io"]))));

@@ -78,7 +78,7 @@ impl<'a> Token<'a> {
     /// Returns the token's user if the Secret confirms the token.
     pub fn user(&self, secret: &Value, now: Time) -> Result<User, Rejection> {
         let data = |key: &str| {
-            let text = secret.str_at(&["data", key]).unwrap_or_default();
+            let text = secret.text_at(&["data", key]);
             STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
         };
         if Meta::of(secret).is_deleting() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_verifies_only_with_its_token_and_content() {
+    fn signature_verifies_only_with_its_token_and_content() {
         let token = Token::parse(TOKEN).unwrap();
         let jws = signature("content", "abcdef", "0123456789abcdef");
         assert!(token.verifies("content", &jws));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_an_id_and_a_secret() {
+    fn token_has_an_id_and_a_secret() {
         assert_eq!(Token::parse(TOKEN).unwrap().secret_name(), "bootstrap-token-abcdef");
         for other in
             ["", "abcdef", "abcdef.", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_confirms_the_token_it_holds() {
+    fn secret_confirms_the_token_it_holds() {
         let user = |changes: &[(&str, &str)]| Token::parse(TOKEN).unwrap().user(&secret(changes), NOW);
         let plain = user(&[]).unwrap();
         assert_eq!(plain, User::authenticated("system:bootstrap:abcdef", ["system:bootstrappers".into()]));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_secret_does_not_confirm_a_token() {
+    fn invalid_secret_does_not_confirm_a_token() {
         let check = |changes: &[(&str, &str)], expect: Rejection| {
             assert_eq!(Token::parse(TOKEN).unwrap().user(&secret(changes), NOW), Err(expect));
         };

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_valid_for_ten_seconds_and_its_audiences() {
+    fn result_is_valid_for_ten_seconds_and_its_audiences() {
         let mut cache = Cache::new(&[7; 32], 10);
         cache.insert("t", &["a".into()], 1, at(0), TTL);
         assert_eq!(cache.get("t", &["a".into()], at(9)), Some(&1));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_size_zero_stores_nothing() {
+    fn cache_of_size_zero_stores_nothing() {
         let mut cache = Cache::new(&[7; 32], 0);
         cache.insert("t", &[], 1, at(0), TTL);
         assert!(cache.is_empty());
@@ -131,7 +131,7 @@ mod tests {
     proptest! {
         /// For any sequence of operations the cache is bounded and returns the last stored, unexpired result.
         #[test]
-        fn the_cache_is_bounded_and_never_stale(steps in prop::collection::vec((0u8..8, 0i64..4), 0..200)) {
+        fn cache_is_bounded_and_never_stale(steps in prop::collection::vec((0u8..8, 0i64..4), 0..200)) {
             let mut cache = Cache::new(&[7; 32], 4);
             let mut model: BTreeMap<u8, (usize, i64)> = BTreeMap::new();
             let mut now = 0;

@@ -70,19 +70,22 @@ mod tests {
     use super::*;
     use crate::{Target, User};
 
-    struct Says(Decision);
+    struct FixedDecision(Decision);
 
-    impl Authorizer for Says {
+    impl Authorizer for FixedDecision {
         fn authorize(&self, _: &Attributes<'_>) -> Decision {
             self.0.clone()
         }
     }
 
     #[test]
-    fn the_first_opinion_decides_and_denial_reasons_are_joined() {
+    fn first_opinion_decides_and_denial_reasons_are_joined() {
         let check = |decisions: &[Decision], expect: Decision| {
             let chain = Chain(
-                decisions.iter().map(|decisions| Box::new(Says(decisions.clone())) as Box<dyn Authorizer>).collect(),
+                decisions
+                    .iter()
+                    .map(|decisions| Box::new(FixedDecision(decisions.clone())) as Box<dyn Authorizer>)
+                    .collect(),
             );
             let user = User::anonymous();
             let attributes = Attributes { user: &user, verb: "get", target: Target::Path("/") };

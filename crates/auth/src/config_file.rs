@@ -39,7 +39,7 @@ impl File {
     /// Parses a file of `kind` in one of the versions.
     pub(crate) fn parse(text: &str, kind: &str, versions: &[&str]) -> Result<Self, Error> {
         let (root, repeated) = yaml::parse_strict(text).map_err(Error::Syntax)?;
-        let root_text = |key: &str| root.str_at(&[key]).unwrap_or_default().to_owned();
+        let root_text = |key: &str| root.text_at(&[key]).to_owned();
         let right_version = versions.iter().any(|version| root_text("apiVersion") == format!("{GROUP}/{version}"));
         if root_text("kind") != kind || !right_version {
             return Err(Error::Kind { kind: root_text("kind"), api_version: root_text("apiVersion") });

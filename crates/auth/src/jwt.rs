@@ -41,7 +41,7 @@ impl<'a> Token<'a> {
         let (signed, signature) = text.rsplit_once('.').ok_or(Error::Form)?;
         let (header, payload) = signed.split_once('.').ok_or(Error::Form)?;
         let header = object(header, "header")?;
-        let name = header.str_at(&["alg"]).unwrap_or_default();
+        let name = header.text_at(&["alg"]);
         let algorithm = Algorithm::named(name).ok_or_else(|| Error::Algorithm(name.to_owned()))?;
         // A critical header must be understood, and none is supported.
         if header.get("crit").is_some() {
@@ -49,7 +49,7 @@ impl<'a> Token<'a> {
         }
         Ok(Self {
             algorithm,
-            key_id: header.str_at(&["kid"]).unwrap_or_default().into(),
+            key_id: header.text_at(&["kid"]).into(),
             claims: object(payload, "payload")?,
             signed,
             signature: URL_SAFE_NO_PAD.decode(signature).map_err(|_| Error::Form)?,
@@ -68,7 +68,7 @@ impl<'a> Token<'a> {
 
     /// Returns a string claim; empty if it is absent or of another type.
     pub fn text(&self, claim: &str) -> &str {
-        self.claims.str_at(&[claim]).unwrap_or_default()
+        self.claims.text_at(&[claim])
     }
 
     /// Returns the audiences: a string or a list.
@@ -102,7 +102,7 @@ pub fn claimed_issuer(text: &str) -> Option<Str> {
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
         return None;
     };
-    Some(object(payload, "payload").ok()?.str_at(&["iss"]).unwrap_or_default().into())
+    Some(object(payload, "payload").ok()?.text_at(&["iss"]).into())
 }
 
 /// Signs claims.
@@ -152,7 +152,7 @@ mod tests {
     use crate::keys::tests::{p256_pem, rsa_pem};
 
     #[test]
-    fn a_signed_token_is_parsed_and_verified_only_by_its_key() {
+    fn signed_token_is_parsed_and_verified_only_by_its_key() {
         let key = PrivateKey::from_pem(rsa_pem()).unwrap();
         let other = PrivateKey::from_pem(&p256_pem()).unwrap();
         let claims = value!({"iss": "me", "aud": ["a", "b"], "exp": 10, "nbf": 5.9});
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modified_token_is_not_verified() {
+    fn modified_token_is_not_verified() {
         let key = PrivateKey::from_pem(&p256_pem()).unwrap();
         let text = sign(&key, &value!({"sub": "a"})).unwrap();
         let changed = URL_SAFE_NO_PAD.encode(br#"{"sub":"b"}"#);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_skew_of_a_minute_is_tolerated() {
+    fn clock_skew_of_a_minute_is_tolerated() {
         let key = PrivateKey::from_pem(&p256_pem()).unwrap();
         let text = sign(&key, &value!({"nbf": 1000, "iat": 1000, "exp": 2000})).unwrap();
         let token = Token::parse(&text).unwrap();

@@ -8,7 +8,7 @@
 //! - A user cannot grant permissions that the user does not have. *Enforced by*
 //!   `covered_rules_allow_no_additional_request`.
 //! - A service account token is invalid after its bound object is deleted. *Enforced by*
-//!   `a_token_is_invalid_after_its_bound_object`.
+//!   `token_is_invalid_after_its_bound_object`.
 //! - The Node authorizer relates a node to exactly the objects that its current pods lead to. *Enforced by*
 //!   `relations_match_the_existing_objects`.
 

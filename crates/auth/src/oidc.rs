@@ -246,7 +246,7 @@ impl Authenticator {
         }
         // User validation rules see every attribute, also empty ones.
         let mut info = user.to_user_info();
-        let fields = info.as_object_mut().expect("a user is shown as an object");
+        let fields = info.as_object_mut().expect("user info is a JSON object");
         fields.get_or_insert_with("username", || "".into());
         fields.get_or_insert_with("uid", || "".into());
         fields.get_or_insert_with("groups", || Value::Array(Vec::new()));
@@ -262,7 +262,7 @@ impl Authenticator {
 pub fn keys_url(authenticator: &Authenticator, discovery: &[u8]) -> Result<String, DiscoveryError> {
     let document = json::parse(discovery).ok().filter(|document| document.as_object().is_some());
     let document = document.ok_or(DiscoveryError::Malformed)?;
-    let found = document.str_at(&["issuer"]).unwrap_or_default();
+    let found = document.text_at(&["issuer"]);
     if found != authenticator.issuer.url {
         return Err(DiscoveryError::Issuer { expected: authenticator.issuer.url.clone(), found: found.into() });
     }

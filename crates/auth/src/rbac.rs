@@ -108,7 +108,7 @@ impl Policy {
             found.into_iter().flat_map(move |((_, subject), names)| {
                 names.iter().map(move |name| {
                     let binding = self.bindings.get(&(scope.into(), name.clone()));
-                    let binding = binding.expect("the index by subject names only bindings there are");
+                    let binding = binding.expect("the index refers only to existing bindings");
                     Grant { namespace: scope, name, binding, subject }
                 })
             })
@@ -149,11 +149,11 @@ impl Binding {
     /// Parses a RoleBinding or ClusterRoleBinding. A ServiceAccount subject without a namespace is in the namespace of
     /// its RoleBinding. In a ClusterRoleBinding it matches no account.
     pub fn from_object(object: &Value) -> Self {
-        let own_namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
-        let subjects = object.get("subjects").and_then(Value::as_array).unwrap_or_default();
+        let own_namespace = object.text_at(&["metadata", "namespace"]);
+        let subjects = object.list_at(&["subjects"]);
         Self {
             cluster_role: object.str_at(&["roleRef", "kind"]) == Some("ClusterRole"),
-            role: object.str_at(&["roleRef", "name"]).unwrap_or_default().into(),
+            role: object.text_at(&["roleRef", "name"]).into(),
             subjects: subjects.iter().filter_map(|subject| Subject::from_object(subject, own_namespace)).collect(),
         }
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_authenticates_the_user_in_its_headers() {
+    fn proxy_authenticates_the_user_in_its_headers() {
         let headers = [
             ("x-remote-user", ""),
             ("x-other", "eve"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_without_a_user_header_authenticates_no_user() {
+    fn proxy_without_a_user_header_authenticates_no_user() {
         assert_eq!(config().authenticate("front-proxy-client", &[("X-Remote-Group", "system:masters")]), Ok(None));
     }
 

@@ -17,7 +17,7 @@ pub struct UserRules<'a> {
 
 /// Returns the namespace of a review.
 pub fn namespace(review: &Value) -> Result<&str, Status> {
-    let namespace = review.str_at(&["spec", "namespace"]).unwrap_or_default();
+    let namespace = review.text_at(&["spec", "namespace"]);
     if namespace.is_empty() { Err(Status::bad_request("no namespace on request")) } else { Ok(namespace) }
 }
 
@@ -40,7 +40,7 @@ pub fn status(known: &UserRules<'_>) -> Value {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     };
-    status.as_object_mut().expect("made as an object above").insert("evaluationError", error);
+    status.as_object_mut().expect("the value was created as an object").insert("evaluationError", error);
     status
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_requires_a_namespace() {
+    fn review_requires_a_namespace() {
         assert_eq!(namespace(&value!({"spec": {"namespace": "a"}})).ok(), Some("a"));
         assert_eq!(namespace(&value!({})).unwrap_err().message, "no namespace on request");
     }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_account_is_parsed_from_its_user_name() {
+    fn service_account_is_parsed_from_its_user_name() {
         assert_eq!(parse(&user("kube-system", "a", "").name), Some(("kube-system", "a")));
         for other in [
             "a",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_has_the_common_and_namespace_groups() {
+    fn service_account_has_the_common_and_namespace_groups() {
         let groups = user("ns", "a", "u").groups;
         assert_eq!(groups, [GROUP, "system:serviceaccounts:ns", "system:authenticated"]);
     }

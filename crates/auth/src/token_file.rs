@@ -56,7 +56,7 @@ fn columns(line: &str) -> Option<Vec<String>> {
     let mut quoted = false;
     let mut chars = line.trim_end_matches('\r').chars().peekable();
     while let Some(char) = chars.next() {
-        let column = columns.last_mut().expect("there is always a column");
+        let column = columns.last_mut().expect("the list of columns starts with one");
         match (char, quoted) {
             ('"', true) if chars.peek() == Some(&'"') => {
                 chars.next();

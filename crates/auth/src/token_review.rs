@@ -25,7 +25,7 @@ pub struct AuthenticationResponse {
 /// A webhook's TokenReview is unusable or has an error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("the webhook's answer is not a TokenReview")]
+    #[error("the webhook's response is not a TokenReview")]
     Kind,
     /// The error in the response's status.
     #[error("{0}")]
@@ -34,7 +34,7 @@ pub enum Error {
 
 /// Parses a TokenReview.
 pub fn read(review: &Value, own_audiences: &[Str]) -> Result<TokenReviewSpec, Status> {
-    let token = review.str_at(&["spec", "token"]).unwrap_or_default();
+    let token = review.text_at(&["spec", "token"]);
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
@@ -99,7 +99,7 @@ pub fn read_response(
     if status.get("authenticated").and_then(Value::as_bool) == Some(true) {
         return Ok(Some(AuthenticationResponse { user: User::from_user_info(&status["user"]), audiences }));
     }
-    match status.str_at(&["error"]).unwrap_or_default() {
+    match status.text_at(&["error"]) {
         "" => Ok(None),
         error => Err(Error::Rejected(error.to_owned())),
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_requires_a_token() {
+    fn review_requires_a_token() {
         let error = read(&value!({"spec": {}}), &[]).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, "token is required for TokenReview in authentication"));
         assert_eq!(review_request(&[]).audiences, ["own"]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_has_the_authenticated_user() {
+    fn status_has_the_authenticated_user() {
         let user = value!({"username": "jane", "groups": ["system:authenticated"]});
         let expect = value!({"authenticated": true, "user": user, "audiences": ["a"]});
         assert_eq!(status(&review_request(&["a"]), Ok(Some(found(&["a"])))), Ok(expect));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_response_is_parsed() {
+    fn webhook_response_is_parsed() {
         let check = |state: Value, requested: &[Str], expect: Result<Option<AuthenticationResponse>, Error>| {
             let review = value!({"kind": "TokenReview", "status": state});
             assert_eq!(read_response(&review, requested, &["own".into()]), expect);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_only_in_the_spec() {
+    fn token_is_only_in_the_spec() {
         let sent = request("authentication.k8s.io/v1", "t", &["a".into()]);
         assert_eq!(sent["spec"], value!({"token": "t", "audiences": ["a"]}));
         assert_eq!(format!("{:?}", review_request(&["a"])), r#"Asked(["a"])"#);

@@ -105,7 +105,7 @@ impl User {
 }
 
 fn text_of(object: &Value, key: &str) -> Str {
-    object.str_at(&[key]).unwrap_or_default().into()
+    object.text_at(&[key]).into()
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_round_trips_through_user_info() {
+    fn user_round_trips_through_user_info() {
         let user = User { uid: "u".into(), ..User::authenticated("a", ["g".into()]) }
             .with_extra("k", "1")
             .with_extra("k", "2");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_requires_both_user_name_and_group() {
+    fn kubelet_requires_both_user_name_and_group() {
         let node = |name: &str, groups: &[&str]| {
             User::authenticated(name, groups.iter().map(|group| Str::from(*group))).node().map(str::to_owned)
         };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_added_once() {
+    fn group_is_added_once() {
         let user = User::authenticated("a", [AUTHENTICATED.into()]);
         assert_eq!(user.groups, [AUTHENTICATED]);
     }

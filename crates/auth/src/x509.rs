@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_a_user() {
+    fn subject_is_a_user() {
         let der = certificate(&[(DnType::OrganizationName, "devs"), (DnType::CommonName, "eve"), (UID_TYPE, "u1")]);
         let user = Subject::read(&der, at("2026-06-01T00:00:00Z")).unwrap().user().unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("eve", "u1"));
@@ -135,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_without_a_common_name_is_not_a_user() {
+    fn subject_without_a_common_name_is_not_a_user() {
         let der = certificate(&[(DnType::OrganizationName, "system:masters")]);
         assert_eq!(Subject::read(&der, at("2026-06-01T00:00:00Z")).unwrap().user(), None);
     }
 
     #[test]
-    fn the_validity_period_is_checked() {
+    fn validity_period_is_checked() {
         let der = certificate(&[(DnType::CommonName, "eve")]);
         let error_message =
             |time| Subject::read(&der, at(time)).err().map(|error| error.to_string()).unwrap_or_default();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_with_an_undecodable_group_is_rejected() {
+    fn subject_with_an_undecodable_group_is_rejected() {
         let mut params = CertificateParams::default();
         params.not_before = date_time_ymd(2026, 1, 1);
         params.not_after = date_time_ymd(2027, 1, 1);

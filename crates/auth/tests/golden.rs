@@ -1,7 +1,6 @@
 //! Golden tests: recorded upstream responses to impersonation and reviews are reproduced.
 
 use std::fs;
-use std::path::PathBuf;
 
 use apimachinery::status::{GroupName, Status};
 use apimachinery::time::Time;
@@ -30,12 +29,8 @@ struct Request<'a> {
 }
 
 #[test]
-fn recorded_decisions_are_reproduced() {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden/errors.jsonl"));
-    let Ok(recorded) = fs::read_to_string(&path) else {
-        println!("skipped: {} is not there", path.display());
-        return;
-    };
+fn compare_decisions_with_recordings() {
+    let recorded = fs::read_to_string(test_requirements::upstream("golden/errors.jsonl")).unwrap();
     let scenario = recorded
         .lines()
         .map(|line| json::parse(line.replace("$NS", "ns").as_bytes()).expect("a recording is JSON"))
@@ -62,7 +57,7 @@ fn recorded_decisions_are_reproduced() {
 
 /// Asserts that every field of the response equals the recorded one. Missing fields need a store.
 fn compare(response: &Value, recorded: &Value, request: &Value) {
-    for (key, value) in response.as_object().expect("an answer is an object").iter() {
+    for (key, value) in response.as_object().expect("a response is an object").iter() {
         match (key, value) {
             ("metadata", Value::Object(metadata)) => {
                 for (key, value) in metadata.iter().filter(|(key, _)| !matches!(*key, "creationTimestamp" | "uid")) {

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use api::resources::versioned;
 use apimachinery::meta::Meta;
 use apimachinery::time::{Duration, Time};
 use apimachinery::{Resource, Value, value};
@@ -21,17 +22,17 @@ pub use steps::Stage;
 use steps::StageEvent;
 
 /// Kinds that may be owned by other objects, and the Services of EndpointSlices: the `objects` of [`chain`].
-pub static RELATED: &[Resource] = &[
-    Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"),
-    Resource::namespaced("apps", "v1", "controllerrevisions", "ControllerRevision"),
-    Resource::namespaced("batch", "v1", "jobs", "Job"),
-    Resource::namespaced("", "v1", "pods", "Pod"),
-    Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    Resource::namespaced("", "v1", "services", "Service"),
-    Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+pub static RELATED: &[&Resource] = &[
+    &versioned::REPLICA_SETS,
+    &versioned::CONTROLLER_REVISIONS,
+    &versioned::JOBS,
+    &versioned::PODS,
+    &versioned::PERSISTENT_VOLUME_CLAIMS,
+    &versioned::SERVICES,
+    &versioned::ENDPOINT_SLICES,
 ];
 /// The kind of the `events` of [`chain`].
-pub static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
+pub static EVENTS: &Resource = &versioned::EVENTS_K8S_IO;
 /// The namespace of the events of cluster-scoped objects.
 pub const CLUSTER_EVENTS_NAMESPACE: &str = "default";
 
@@ -83,7 +84,7 @@ pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[NodeR
     let related = related::of(root, objects);
     let mut events_by_uid: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for event in events {
-        events_by_uid.entry(event.str_at(&["regarding", "uid"]).unwrap_or_default()).or_default().push(event);
+        events_by_uid.entry(event.text_at(&["regarding", "uid"])).or_default().push(event);
     }
     let mut floors: BTreeMap<&str, Floors> = BTreeMap::new();
     let mut placed: Vec<(Time, TraceEvent)> = Vec::new();

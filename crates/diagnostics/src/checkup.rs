@@ -29,6 +29,8 @@ pub struct Machine {
     pub forwarding: Option<bool>,
     /// Name servers of the host.
     pub resolvers: Vec<String>,
+    /// The state of the registry settings, or the problem if they cannot be used.
+    pub registries: Result<&'static str, String>,
 }
 
 /// A required kernel feature.

@@ -134,6 +134,6 @@ mod tests {
         assert_eq!(seen, [("/d/etcd", Some(false)), ("/d/pki", Some(true))]);
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).unwrap();
         assert_eq!(volumes[1].str_at(&["hostPath", "type"]), Some("Directory"));
-        assert_eq!(container.at(&["livenessProbe", "httpGet", "port"]).and_then(Value::as_int), Some(2381));
+        assert_eq!(container.int_at(&["livenessProbe", "httpGet", "port"]), Some(2381));
     }
 }

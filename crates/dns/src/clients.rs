@@ -65,7 +65,7 @@ pub struct ConnectionSlot<'a> {
 
 impl Clients {
     /// Allows all clients.
-    pub fn everybody() -> Self {
+    pub fn all() -> Self {
         Self::default()
     }
 
@@ -216,7 +216,7 @@ mod tests {
             ("2001:db8::1", false),
         ] {
             assert_eq!(clients.includes(ip(text), now), expect, "{text}");
-            assert!(Clients::everybody().includes(ip(text), now));
+            assert!(Clients::all().includes(ip(text), now));
         }
         clients.set_node("two", Vec::new());
         assert!(!clients.includes(ip("192.0.2.2"), now), "a node that was removed");
@@ -232,7 +232,7 @@ mod tests {
         let all = (UNITS_MAX / FORWARD_COST) as usize;
         assert_eq!(spent("10.244.0.2", 0), all);
         assert_eq!(spent("10.244.0.3", 0), all, "another pod");
-        assert_eq!(spent("10.244.0.2", 100), all / 20, "a tenth of a second's worth");
+        assert_eq!(spent("10.244.0.2", 100), all / 20, "tokens of a tenth of a second");
         assert_eq!(spent("10.244.0.2", 60_000), all);
         assert!((0..2 * all).all(|_| clients.spend(ip("192.0.2.1"), FORWARD_COST, started)), "this machine");
     }
@@ -253,9 +253,9 @@ mod tests {
         let (clients, now) = (cluster(), Instant::now());
         for number in 0..CLIENTS_MAX + 10 {
             let ip = IpAddr::from((0x0af4_0000 + u32::try_from(number).unwrap()).to_be_bytes());
-            assert_eq!(clients.spend(ip, 1, now), number < CLIENTS_MAX, "all of them have spent something just now");
+            assert_eq!(clients.spend(ip, 1, now), number < CLIENTS_MAX, "all clients have used tokens recently");
         }
-        assert!(clients.spend(ip("10.244.255.255"), 1, now + Duration::from_secs(9)), "those at rest are forgotten");
+        assert!(clients.spend(ip("10.244.255.255"), 1, now + Duration::from_secs(9)), "idle clients are removed");
         assert_eq!(clients.state().spending.len(), 1);
     }
 }

@@ -131,7 +131,7 @@ async fn over_tcp(server: SocketAddr, question: &Message, bytes: &[u8]) -> std::
     stream.read_exact(&mut response).await?;
     let response = Message::from_vec(&response).map_err(std::io::Error::other)?;
     if response.metadata.id != question.metadata.id {
-        return Err(std::io::Error::other("an answer to another question"));
+        return Err(std::io::Error::other("the response is for another query"));
     }
     Ok(response)
 }
@@ -250,7 +250,7 @@ mod tests {
         let again = request("EXAMPLE.org.");
         let second = forwarder.resolve(&again, &metrics).await;
         assert_eq!(second.metadata.id, again.metadata.id);
-        assert_eq!(second.queries, again.queries, "in the case in which it was asked");
+        assert_eq!(second.queries, again.queries, "in the case of the query");
         assert_eq!(count.load(Ordering::SeqCst), 1);
         forwarder.resolve(&request("other.org."), &metrics).await;
         assert_eq!(count.load(Ordering::SeqCst), 2);

@@ -159,7 +159,7 @@ fn decided_reply(request: &Message, decided: Answer, turn: usize) -> Message {
         Answer::NoData(authority) => {
             reply.add_authority(authority);
         }
-        Answer::NotReady | Answer::OutsideZone => unreachable!("these are no answers"),
+        Answer::NotReady | Answer::OutsideZone => unreachable!("these results have no answer"),
     }
     reply
 }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!([first(0), first(1), first(5)], ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
         let reply = resolve(&zone, &message, Transport::Udp, 0);
         assert!(reply.metadata.authoritative && reply.metadata.recursion_desired);
-        assert_eq!(reply.queries, message.queries, "in the case in which it was asked");
+        assert_eq!(reply.queries, message.queries, "in the case of the query");
         assert_eq!(reply.metadata.id, message.metadata.id);
     }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(records, ["b.a.svc.cluster.local.", "10.0.0.0"]);
         let query_bytes = request("outside.a.svc.cluster.local.", None).to_vec().unwrap();
         let Next::Complete(unfinished) = respond(&zone, &query_bytes, Transport::Udp, 0) else {
-            panic!("it goes on elsewhere")
+            panic!("the name continues elsewhere")
         };
         assert_eq!(unfinished.question.queries[0].name().to_string(), "example.org.");
         assert_eq!(unfinished.reply.answers.len(), 1);

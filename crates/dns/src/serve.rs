@@ -153,8 +153,8 @@ async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) {
 }
 
 async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let knowledge = Arc::clone(&knowledge);

@@ -176,7 +176,7 @@ impl Zone {
 impl Service {
     fn read(object: &Value) -> Option<Self> {
         let spec = object.get("spec")?;
-        let ports = spec.get("ports").and_then(Value::as_array).unwrap_or_default();
+        let ports = spec.list_at(&["ports"]);
         let ports = ports.iter().filter_map(Port::read).collect();
         let target = match spec.str_at(&["type"]) {
             Some("ExternalName") => {
@@ -187,7 +187,7 @@ impl Service {
             _ if spec.str_at(&["clusterIP"]) == Some("None") => Target::Endpoints,
             _ => {
                 let main = spec.str_at(&["clusterIP"]).into_iter();
-                let all = spec.get("clusterIPs").and_then(Value::as_array).unwrap_or_default();
+                let all = spec.list_at(&["clusterIPs"]);
                 let texts = all.iter().filter_map(Value::as_str).chain(main);
                 let ips: BTreeSet<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
                 // A service without an allocated address has no name yet.
@@ -228,7 +228,7 @@ impl Port {
     fn read(value: &Value) -> Option<Self> {
         let number = value.get("port").and_then(Value::as_int).and_then(|port| u16::try_from(port).ok())?;
         let protocol = value.str_at(&["protocol"]).unwrap_or("TCP").to_lowercase();
-        Some(Self { name: value.str_at(&["name"]).unwrap_or_default().to_lowercase(), protocol, number })
+        Some(Self { name: value.text_at(&["name"]).to_lowercase(), protocol, number })
     }
 }
 

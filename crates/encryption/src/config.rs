@@ -103,7 +103,7 @@ impl Configuration {
         if !findings.is_empty() {
             return Err(Error::Invalid(findings));
         }
-        let rules = items(&object, "resources").iter().map(Rule::from_value).collect::<Result<_, _>>()?;
+        let rules = object.list_at(&["resources"]).iter().map(Rule::from_value).collect::<Result<_, _>>()?;
         Ok(Self { rules })
     }
 
@@ -151,8 +151,13 @@ impl Rule {
 
     fn from_value(value: &Value) -> Result<Self, Error> {
         Ok(Self {
-            resources: items(value, "resources").iter().filter_map(Value::as_str).map(GroupResource::parse).collect(),
-            providers: items(value, "providers").iter().map(Provider::from_value).collect::<Result<_, _>>()?,
+            resources: value
+                .list_at(&["resources"])
+                .iter()
+                .filter_map(Value::as_str)
+                .map(GroupResource::parse)
+                .collect(),
+            providers: value.list_at(&["providers"]).iter().map(Provider::from_value).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -163,7 +168,7 @@ impl Provider {
             return Kms::from_value(kms).map(Self::Kms);
         }
         let keys = |name: &str| {
-            value.get(name).map(|part| items(part, "keys").iter().filter_map(Key::from_value).collect::<Vec<_>>())
+            value.get(name).map(|part| part.list_at(&["keys"]).iter().filter_map(Key::from_value).collect::<Vec<_>>())
         };
         let aes = keys("aesgcm").map(Self::AesGcm).or_else(|| keys("aescbc").map(Self::AesCbc));
         Ok(aes.or_else(|| keys("secretbox").map(Self::Secretbox)).unwrap_or(Self::Identity))
@@ -188,7 +193,7 @@ impl Key {
 
 impl Kms {
     fn from_value(value: &Value) -> Result<Self, Error> {
-        let text = |field: &str| value.str_at(&[field]).unwrap_or_default();
+        let text = |field: &str| value.text_at(&[field]);
         if text("apiVersion") == "v1" {
             return Err(Error::KmsV1);
         }
@@ -216,13 +221,9 @@ fn default(object: &mut Value) {
 
 /// Returns the timeouts of all KMS plugins, in file order.
 fn timeouts(object: &Value) -> Result<Vec<Duration>, DurationError> {
-    let providers = items(object, "resources").iter().flat_map(|rule| items(rule, "providers"));
+    let providers = object.list_at(&["resources"]).iter().flat_map(|rule| rule.list_at(&["providers"]));
     let texts = providers.filter_map(|provider| provider.str_at(&["kms", "timeout"]));
     texts.map(str::parse).collect()
-}
-
-fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
 fn facts() -> &'static Catalogue {

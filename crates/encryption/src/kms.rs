@@ -210,7 +210,7 @@ impl Keyring {
             service.order.push_back(request.clone());
         }
         if service.order.len() > REMEMBERED_MAX {
-            let oldest = service.order.pop_front().expect("it is longer than nothing");
+            let oldest = service.order.pop_front().expect("the list is not empty");
             service.known.remove(&oldest);
         }
         Ok(())

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! - Reading stored bytes never panics. Providers with an authentication tag detect any changed byte. *Enforced by*
-//!   `a_changed_byte_is_detected`.
+//!   `changed_byte_is_detected`.
 
 mod aes;
 pub mod config;

@@ -107,7 +107,7 @@ impl Transformers {
         random: &mut impl Random,
         now: Time,
     ) -> Result<StoredBytes<'a>, Error> {
-        let provider = self.providers.first().expect("there is always a provider");
+        let provider = self.providers.first().expect("the configuration has at least one provider");
         let mut out = Vec::with_capacity(provider.prefix.len() + value.len() + 128);
         out.extend(&provider.prefix);
         match &provider.cipher {

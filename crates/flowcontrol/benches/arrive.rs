@@ -69,7 +69,7 @@ fn saturated(criterion: &mut Criterion) {
             (step, nanos) = (step + 1, nanos + 1000);
             let digest = Digest { user: &users[step % 64], groups: &groups, verb: "get", target };
             black_box(control.arrive(&digest, &Estimate::One, Moment::from_nanos(nanos)));
-            let ticket = running.pop_front().expect("something always runs");
+            let ticket = running.pop_front().expect("a request is running");
             running.extend(control.finish(ticket, Moment::from_nanos(nanos)));
         });
     });

@@ -89,7 +89,7 @@ fn is_mandatory(object: &Value) -> bool {
 }
 
 fn identity(object: &Value) -> (&str, &str) {
-    (object.str_at(&["kind"]).unwrap_or_default(), Meta::of(object).name())
+    (object.text_at(&["kind"]), Meta::of(object).name())
 }
 
 fn update(have: &Value, desired: &Value) -> Option<Value> {

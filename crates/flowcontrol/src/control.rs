@@ -169,14 +169,14 @@ impl FlowControl {
         self.serial += 1;
         let flow = self.flow(digest);
         let (id, series, classification) = (flow.level, flow.series, Arc::clone(&flow.classification));
-        let level = self.levels[id].as_ref().expect("a flow leads to a level");
+        let level = self.levels[id].as_ref().expect("every flow refers to an existing level");
         let hash = match level.spec.discipline {
             Discipline::Queue(queuing) if queuing.queues > 1 => {
                 flow_hash(&flow.schema.name, flow.schema.distinguish(digest))
             }
             _ => 0,
         };
-        let level = self.levels[id].as_mut().expect("a flow leads to a level");
+        let level = self.levels[id].as_mut().expect("every flow refers to an existing level");
         let work = estimate.work(level.seats_max);
         let counted = &mut self.series[series as usize];
         counted.estimated_seats.observe(f64::from(work.width()));
@@ -262,7 +262,7 @@ impl FlowControl {
         let matching = self.flows.iter().find(|flow| flow.schema.matches(digest));
         // A user without groups does not match even the catch-all schema, but is classified there.
         let rest = || self.flows.iter().find(|flow| flow.schema.name == CATCH_ALL);
-        matching.or_else(rest).expect("the mandatory flow schemas are always there")
+        matching.or_else(rest).expect("the mandatory flow schemas always exist")
     }
 
     fn leave(&mut self, ticket: Ticket, reason: Reason, now: Moment) -> DequeueResult {

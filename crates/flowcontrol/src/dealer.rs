@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hand_has_distinct_cards_of_the_deck(hash: u64, deck in 1_i64..2000, hand in 1_i64..8) {
+        fn hand_has_distinct_cards_of_the_deck(hash: u64, deck in 1_i64..2000, hand in 1_i64..8) {
             let Ok(dealer) = Dealer::new(deck, hand) else { return Ok(()) };
             let hand_dealt = dealer.deal(hash);
             let cards: BTreeSet<u32> = hand_dealt.cards().iter().copied().collect();

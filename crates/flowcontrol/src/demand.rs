@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_weighted_by_time() {
+    fn mean_is_weighted_by_time() {
         let mut integrator = Integrator::new(Moment::from_seconds(10));
         integrator.set(4, Moment::from_seconds(10));
         integrator.set(0, Moment::from_seconds(12));

@@ -80,7 +80,11 @@ mod tests {
         assert_eq!(after(&[(100, 1)]), 1);
         assert_eq!(after(&[(100, 2), (101, 1)]), 1);
         assert_eq!(after(&[(100, 3), (101, 1)]), 2);
-        assert_eq!(after(&[(100, 9), (101, 9), (102, 9), (103, 9)]), 4, "not raised again within the wait");
+        assert_eq!(
+            after(&[(100, 9), (101, 9), (102, 9), (103, 9)]),
+            4,
+            "the limit is not raised within the waiting time"
+        );
         let flood: Vec<_> = (0..200).map(|second| (second, 200)).collect();
         assert_eq!(after(&flood), 32);
         let calm: Vec<_> = flood.into_iter().chain((0..100).map(|step| (300 + 40 * step, 1))).collect();
@@ -88,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_bounded() {
+    fn history_is_bounded() {
         let mut dropped = DroppedRequests::default();
         for second in 0..10_000 {
             dropped.record(second);

@@ -85,7 +85,7 @@ impl FlowSchema {
                 Some("ByNamespace") => Some(Distinguisher::ByNamespace),
                 _ => None,
             },
-            rules: items(spec, "rules").iter().map(Rule::from_value).collect(),
+            rules: spec.list_at(&["rules"]).iter().map(Rule::from_value).collect(),
         }
     }
 
@@ -111,9 +111,9 @@ impl FlowSchema {
 impl Rule {
     fn from_value(value: &Value) -> Self {
         Self {
-            subjects: items(value, "subjects").iter().filter_map(Subject::from_value).collect(),
-            resources: items(value, "resourceRules").iter().map(ResourceRule::from_value).collect(),
-            paths: items(value, "nonResourceRules").iter().map(PathRule::from_value).collect(),
+            subjects: value.list_at(&["subjects"]).iter().filter_map(Subject::from_value).collect(),
+            resources: value.list_at(&["resourceRules"]).iter().map(ResourceRule::from_value).collect(),
+            paths: value.list_at(&["nonResourceRules"]).iter().map(PathRule::from_value).collect(),
         }
     }
 
@@ -174,7 +174,7 @@ impl ResourceRule {
 
 impl PathRule {
     fn from_value(value: &Value) -> Self {
-        let paths = items(value, "nonResourceURLs").iter().filter_map(Value::as_str).map(Str::from).collect();
+        let paths = value.list_at(&["nonResourceURLs"]).iter().filter_map(Value::as_str).map(Str::from).collect();
         Self { verbs: Names::from_value(value, "verbs"), paths }
     }
 
@@ -195,7 +195,7 @@ fn path_matches(rule: &str, path: &str) -> bool {
 
 impl Names {
     fn from_value(value: &Value, field: &str) -> Self {
-        let names: Vec<Str> = items(value, field).iter().filter_map(Value::as_str).map(Str::from).collect();
+        let names: Vec<Str> = value.list_at(&[field]).iter().filter_map(Value::as_str).map(Str::from).collect();
         if names.as_slice() == ["*"] { Self::All } else { Self::List(names) }
     }
 
@@ -221,12 +221,8 @@ impl Names {
     }
 }
 
-fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).unwrap_or_default()
-}
-
 fn text(value: &Value, keys: &[&str]) -> Str {
-    value.str_at(keys).unwrap_or_default().into()
+    value.text_at(keys).into()
 }
 
 #[cfg(test)]
@@ -244,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_a_user_a_group_or_a_service_account() {
+    fn subject_is_a_user_a_group_or_a_service_account() {
         let everything = value!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"]}]);
         let check = |subject: Value, user: &str, groups: &[&str], expect: bool| {
             let groups: Vec<Str> = groups.iter().map(|group| Str::from(*group)).collect();
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_rule_matches_verb_group_resource_and_namespace() {
+    fn resource_rule_matches_verb_group_resource_and_namespace() {
         let check = |rule: Value, verb: &str, target: Target<'_>, expect: bool| {
             let subjects = value!([{"kind": "Group", "group": {"name": "*"}}]);
             let rule = value!({"subjects": subjects, "resourceRules": [rule]});
@@ -298,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_rule_matches_paths_below() {
+    fn path_rule_matches_paths_below() {
         let check =
             |rule: &str, path: &str, expect: bool| assert_eq!(path_matches(rule, path), expect, "{rule} {path}");
         check("/healthz", "/healthz", true);

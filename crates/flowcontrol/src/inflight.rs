@@ -66,7 +66,7 @@ impl InFlight {
         groups.iter().any(|group| group == PRIVILEGED).then_some(Pass { counted: None })
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "a pass is given back once")]
+    #[expect(clippy::needless_pass_by_value, reason = "a pass is released once")]
     pub fn finish(&mut self, pass: Pass) {
         if let Some(kind) = pass.counted {
             let (used, _) = self.side(kind);
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_means_unlimited() {
+    fn limit_of_zero_means_unlimited() {
         let mut limits = InFlight::new(0, 1);
         assert!((0..1000).all(|_| limits.arrive("get", &[]).is_some()));
         assert_eq!(limits.current(), (0, 0));
     }
 
     #[test]
-    fn the_limits_add_up_to_the_seats_of_the_server() {
+    fn limits_add_up_to_the_seats_of_the_server() {
         assert_eq!(total_concurrency(400, 200), Ok(600));
         assert_eq!(
             total_concurrency(0, 0).unwrap_err().to_string(),

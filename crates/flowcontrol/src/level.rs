@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contradictory_level_is_ignored() {
+    fn contradictory_level_is_ignored() {
         let check = |name: &str, spec: Value, expect: Error| {
             let object = value!({"metadata": {"name": name}, "spec": spec});
             assert_eq!(LevelSpec::from_object(&object).unwrap_err(), expect);

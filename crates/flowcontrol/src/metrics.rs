@@ -159,6 +159,43 @@ pub struct Sample {
     pub value: f64,
 }
 
+impl Sample {
+    /// Returns the HELP text of the metric.
+    pub fn help(&self) -> &'static str {
+        match self.name {
+            "apiserver_flowcontrol_seat_fair_frac" => {
+                "Multiple of its target seats that each priority level gets, within its limits."
+            }
+            "apiserver_current_inflight_requests" => "Number of executing requests, by kind.",
+            "apiserver_current_inqueue_requests" => "Number of queued requests, by kind.",
+            "apiserver_flowcontrol_nominal_limit_seats" => "Nominal number of seats of a priority level.",
+            "apiserver_flowcontrol_lower_limit_seats" => "Seats of a priority level if it lends all lendable seats.",
+            "apiserver_flowcontrol_upper_limit_seats" => "Seats of a priority level if it borrows as much as it may.",
+            "apiserver_flowcontrol_current_limit_seats" => "Current number of seats of a priority level.",
+            "apiserver_flowcontrol_demand_seats_high_watermark" => {
+                "Peak demand in the last adjustment period, in seats."
+            }
+            "apiserver_flowcontrol_demand_seats_average" => "Mean demand in the last adjustment period, in seats.",
+            "apiserver_flowcontrol_demand_seats_stdev" => {
+                "Standard deviation of the demand in the last adjustment period, in seats."
+            }
+            "apiserver_flowcontrol_demand_seats_smoothed" => "Smoothed demand, in seats.",
+            "apiserver_flowcontrol_target_seats" => "Target of the last seat allocation.",
+            "apiserver_flowcontrol_current_r" => "Progress of virtual time.",
+            "apiserver_flowcontrol_request_dispatch_no_accommodation_total" => {
+                "Number of times that the next request needed more seats than were free."
+            }
+            "apiserver_flowcontrol_dispatched_requests_total" => "Number of executed requests.",
+            "apiserver_flowcontrol_current_inqueue_requests" => "Number of queued requests.",
+            "apiserver_flowcontrol_current_inqueue_seats" => "Number of seats that the queued requests need.",
+            "apiserver_flowcontrol_current_executing_requests" => "Number of executing requests.",
+            "apiserver_flowcontrol_current_executing_seats" => "Number of seats that executing requests occupy.",
+            "apiserver_flowcontrol_rejected_requests_total" => "Number of rejected requests, by reason.",
+            _ => "",
+        }
+    }
+}
+
 impl Series {
     pub(crate) fn new(priority_level: Str, flow_schema: Str) -> Self {
         Self {

@@ -203,7 +203,7 @@ impl Queues {
     /// Removes a waiting request. Returns the requests that may now run, or `None` if the request is not waiting.
     pub fn leave(&mut self, slot: u32, serial: u64, now: Moment) -> Option<Vec<u32>> {
         let record = self.slots.get(slot, serial).filter(|record| record.phase == Phase::Waiting)?;
-        let (queue, width) = (record.queue.expect("who waits is in a queue"), record.work.width());
+        let (queue, width) = (record.queue.expect("a waiting request is in a queue"), record.work.width());
         self.sync(now);
         self.change(queue, |queue| queue.remove(slot));
         self.slots.remove(slot);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_with_many_watchers_keeps_seats_after_the_response() {
+    fn write_with_many_watchers_keeps_seats_after_the_response() {
         let check = |watchers, seats_max, final_seats, millis: u64| {
             let work = Estimate::Write { watchers }.work(seats_max);
             let latency = Duration::from_millis(millis);

@@ -35,7 +35,7 @@ pub enum PodWrite {
 /// Returns the configured behaviour of a pod.
 pub fn does(pod: &Value) -> LifecycleStep {
     let by_annotation = Meta::of(pod).annotation(ANNOTATION).and_then(read);
-    let images = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
+    let images = pod.list_at(&["spec", "containers"]);
     let by_image = || images.iter().find_map(|container| read(container.str_at(&["image"])?.strip_prefix("hollow/")?));
     let by_policy = || {
         if pod.str_at(&["spec", "restartPolicy"]).unwrap_or("Always") == "Always" {
@@ -85,13 +85,13 @@ fn read(text: &str) -> Option<LifecycleStep> {
 
 /// Whether all readiness gates are true.
 fn gates_are_open(pod: &Value) -> bool {
-    let gates = pod.at(&["spec", "readinessGates"]).and_then(Value::as_array).unwrap_or_default();
+    let gates = pod.list_at(&["spec", "readinessGates"]);
     gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| has_condition(pod, kind)))
 }
 
 fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Value {
     let now = now.to_string();
-    let on_host = pod.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(true);
+    let on_host = pod.is_true_at(&["spec", "hostNetwork"]);
     let known = pod.str_at(&["status", "podIP"]).filter(|known| !known.is_empty()).map(str::to_owned);
     let address = known.unwrap_or_else(|| if on_host { host } else { address }.to_string());
     let containers_ready = does == LifecycleStep::Run;
@@ -125,9 +125,9 @@ fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, n
 }
 
 fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<Value> {
-    let containers = pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
+    let containers = pod.list_at(&["spec", field]);
     let to_status = |container: &Value| {
-        let text = |field| container.str_at(&[field]).unwrap_or_default();
+        let text = |field| container.text_at(&[field]);
         let state = match does {
             LifecycleStep::Run | LifecycleStep::NotReady => value!({"running": {"startedAt": now}}),
             LifecycleStep::Exit(code) => {

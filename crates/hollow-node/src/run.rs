@@ -147,7 +147,7 @@ async fn play(shared: Arc<Inner>, pods: Reader<Value>, notices: ChangeQueue) {
         };
         for key in keys {
             let Some(pod) = objects.get(&key) else { continue };
-            let node = pod.str_at(&["spec", "nodeName"]).unwrap_or_default();
+            let node = pod.text_at(&["spec", "nodeName"]);
             let Some((index, given)) = shared.nodes.get(node) else { continue };
             let address = node::pod_address(*index, given.fetch_add(1, Ordering::Relaxed));
             let Some(step) = step(pod, node::address(*index), address, now()) else { continue };

@@ -27,9 +27,10 @@ use tokio::task::JoinSet;
 use crate::component::{self, ProcessContext};
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
+use crate::registry_flags::RegistryArgs;
 use crate::service_manager::ServiceManager;
 use crate::up::plan::{self, Layout, Placement};
-use crate::up::reach::NodeReach;
+use crate::up::reach::NodeAddresses;
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 use parent::Parent;
@@ -66,9 +67,11 @@ struct Agent {
     #[arg(long, default_value_t = 6444)]
     local_port: u16,
     #[command(flatten)]
-    reach: NodeReach,
+    reach: NodeAddresses,
     #[command(flatten)]
     offer: Offer,
+    #[command(flatten)]
+    registries: RegistryArgs,
     /// Components that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     disable: Vec<String>,
@@ -103,8 +106,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if agent.systemd_unit {
         return background::print_unit(&agent.data_dir);
     }
-    token_args::conceal()?;
+    token_args::hide_token()?;
     preflight::check_free_space(&agent.data_dir)?;
+    agent.registries.check()?;
     if agent.background {
         return background::start(&agent.data_dir);
     }
@@ -136,7 +140,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::start();
-    // The process exits when a component ends, so that its signs of life are enough.
+    // The process exits when a component exits, so watchdog notifications need no health check.
     let service_manager = ServiceManager::start(Box::new(|| Box::pin(std::future::ready(Ok(())))))?;
     // A node that has joined needs no token, and its token file may have been deleted.
     let token = if has_joined(&agent.data_dir) { None } else { agent.token.read()? };
@@ -227,6 +231,7 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
         dns_port: agent.dns_port,
         node_reach: agent.reach.clone(),
         offer: agent.offer.clone(),
+        registries: agent.registries.clone(),
         disable: agent.disable.clone(),
         own_flags,
         ..Options::default()

@@ -123,12 +123,12 @@ fn config(flags: &Flags) -> Result<Config> {
             .map_err(anyhow::Error::msg)?,
         aggregator_routing: flags.enable_aggregator_routing,
         kubelets: Kubelets {
-            preferred: flags.behind.kubelet_preferred_address_types.clone(),
-            client: flags.behind.kubelet_client_certificate.clone().zip(flags.behind.kubelet_client_key.clone()),
-            ca: flags.behind.kubelet_certificate_authority.clone(),
+            preferred: flags.backends.kubelet_preferred_address_types.clone(),
+            client: flags.backends.kubelet_client_certificate.clone().zip(flags.backends.kubelet_client_key.clone()),
+            ca: flags.backends.kubelet_certificate_authority.clone(),
         },
         aggregation: aggregation::Config {
-            client: flags.behind.proxy_client_cert_file.clone().zip(flags.behind.proxy_client_key_file.clone()),
+            client: flags.backends.proxy_client_cert_file.clone().zip(flags.backends.proxy_client_key_file.clone()),
             client_ca: flags.client_ca_file.clone(),
             proxy_ca: flags.request_header.requestheader_client_ca_file.clone(),
         },

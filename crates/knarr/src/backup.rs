@@ -1,7 +1,7 @@
 //! `knarr backup` and `knarr restore`: the store, the PKI and the settings of a cluster in one file.
 //!
 //! ```text
-//!  make: snapshot ──> archive (sealed for a public key) ──> verify: restore into a scratch directory ──> rename
+//!  make: snapshot ──> archive (encrypted to a public key) ──> verify: restore into a scratch directory ──> rename
 //! ```
 
 mod archive;
@@ -18,11 +18,11 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use component_base::clock;
 use pki::Pki;
 
+use crate::backup_encryption::ContentKey;
 use crate::last_backup::Record;
 use crate::output::outln;
-use crate::seal::ContentKey;
 use crate::up::{Instance, preflight};
-use crate::{seal, settings, store};
+use crate::{backup_encryption, settings, store};
 use archive::{DATA, Description, Entry, HOST, Key, PKI, SNAPSHOT, StoreKind};
 
 pub(crate) use restore::{arguments as restore_arguments, run as restore};
@@ -81,7 +81,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 fn write_key(file: &Path) -> Result<()> {
-    let (secret, public) = seal::new_key_pair()?;
+    let (secret, public) = backup_encryption::new_key_pair()?;
     let context = || format!("failed to write {}", file.display());
     let out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     out.and_then(|mut out| out.write_all(format!("{secret}\n").as_bytes())).with_context(context)?;
@@ -103,7 +103,7 @@ pub(crate) fn default_file(dir: &Path) -> PathBuf {
     dir.join(format!("knarr-{}.backup", clock::now().to_string().replace(':', "")))
 }
 
-/// Makes a backup of the running cluster, verifies it and records it. The file appears when it is complete.
+/// Makes a backup of the running cluster, verifies it and records it. The file gets its name when it is complete.
 pub(crate) async fn make(request: &Request) -> Result<Record> {
     let Request { data_dir, to, encrypt_to } = request;
     ensure!(!to.exists(), "{} exists; name another file with --to", to.display());
@@ -119,13 +119,13 @@ pub(crate) async fn make(request: &Request) -> Result<Record> {
         let writing = tokio::task::spawn_blocking(move || write(&data_dir, kind, &scratch, &to, key.as_ref()));
         writing.await.context("the backup panicked")?
     };
-    let record = made.await.map_err(|error| explained(error, to))?;
+    let record = made.await.map_err(|error| with_advice(error, to))?;
     record.write(data_dir)?;
     Ok(record)
 }
 
 /// Adds advice to the error of a full disk.
-fn explained(error: anyhow::Error, to: &Path) -> anyhow::Error {
+fn with_advice(error: anyhow::Error, to: &Path) -> anyhow::Error {
     let is_full = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|it| it.kind() == std::io::ErrorKind::StorageFull)
     };
@@ -142,7 +142,7 @@ fn store_kind(data_dir: &Path) -> Result<StoreKind> {
     let found = kinds.into_iter().find(|kind| data_dir.join(kind.dir()).is_dir());
     found.with_context(|| {
         format!(
-            "{} has no store: this host is no server, or its cluster uses an external etcd, which has its own backup tools",
+            "{} has no store: this host is not a server, or its cluster uses an external etcd, which has its own backup tools",
             data_dir.display()
         )
     })
@@ -231,8 +231,8 @@ fn files(data_dir: &Path, command: &[String]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Returns the files that flags of the API server name, such as the keys of encrypted data. Without them, a restored
-/// cluster could not start, or not read its Secrets.
+/// Returns the files that flags of the API server name, such as the encryption configuration. Without them, a restored
+/// cluster could not start or could not read its Secrets.
 fn named_files(command: &[String]) -> Vec<PathBuf> {
     let configured = settings::configured(&crate::cli(), Path::new(settings::FILE)).unwrap_or_default();
     let configured = match configured.get("kube-apiserver-arg").map(|setting| &setting.value) {
@@ -267,7 +267,7 @@ impl Scratch {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sys::create_dirs(parent, 0o700).with_context(context)?;
         }
-        // Left by a backup that was killed.
+        // A backup that was killed left the directory.
         sys::remove_tree(path).with_context(context)?;
         sys::create_dirs(path, 0o700).with_context(context)?;
         Ok(Self(path.to_owned()))

@@ -14,11 +14,11 @@ pub(crate) fn images() -> anyhow::Result<Vec<Builtin>> {
     let mut files = vec![(PathBuf::from("/proc/self/exe"), PathBuf::from(PROGRAM))];
     files.extend(libraries.iter().map(|path| (path.clone(), path.clone())));
     // The host's loader may search directories of an ld.so.conf that the image does not contain.
-    let places: BTreeSet<&Path> = libraries.iter().filter_map(|path| path.parent()).collect();
-    let places: Vec<String> = places.iter().map(|dir| dir.display().to_string()).collect();
+    let dirs: BTreeSet<&Path> = libraries.iter().filter_map(|path| path.parent()).collect();
+    let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
     let mut env = Vec::new();
-    if !places.is_empty() {
-        env.push(format!("LD_LIBRARY_PATH={}", places.join(":")));
+    if !dirs.is_empty() {
+        env.push(format!("LD_LIBRARY_PATH={}", dirs.join(":")));
     }
     let image = |command: &str| {
         let config = Config {

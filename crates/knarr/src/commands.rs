@@ -77,7 +77,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "completion",
         group: Group::Tools,
-        about: "Print a script that lets bash, zsh or fish complete knarr command lines",
+        about: "Print a script with which bash, zsh or fish completes knarr command lines",
         arguments: completion::arguments,
         run: completion::run,
     },
@@ -212,7 +212,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         group: Group::Cluster,
         about: "Control any Kubernetes cluster: kubectl with upstream's commands and output",
         arguments: |command| command,
-        run: |_| unreachable!("main runs kubectl before the command line is parsed"),
+        run: |_| unreachable!("main runs kubectl before it parses the command line"),
     },
     Command {
         name: "kubelet",

@@ -1,6 +1,7 @@
 //! `knarr completion`: scripts that let a shell complete command lines with `knarr __complete`.
 //!
-//! The scripts and the output of `__complete` are those of kubectl. Words after `knarr kubectl` are completed by kubectl.
+//! The scripts and the output of `__complete` are those of kubectl. Words after `knarr kubectl` are completed by
+//! kubectl.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -56,8 +57,8 @@ struct Line<'a> {
     positionals: usize,
     /// The flag whose value is completed.
     flag: Option<&'a Arg>,
-    /// Whether `--` was given, after which no flags follow.
-    is_ended: bool,
+    /// Whether `--` precedes the last word, so that no flags follow.
+    is_after_dashes: bool,
 }
 
 /// Returns the candidates for the last word. `cli` is built, so that commands have the flags of their parents.
@@ -67,7 +68,7 @@ fn candidates(cli: &clap::Command, words: &[String]) -> (Candidates, Directive) 
     if let Some(flag) = line.flag {
         return values(flag, last, Directive::Default);
     }
-    if last.starts_with('-') && !line.is_ended {
+    if last.starts_with('-') && !line.is_after_dashes {
         return match last.split_once('=') {
             Some((name, value)) => match find(line.command, name) {
                 Some(flag) => values(flag, value, Directive::Default),
@@ -76,7 +77,7 @@ fn candidates(cli: &clap::Command, words: &[String]) -> (Candidates, Directive) 
             None => (line.flags(last), Directive::NoFiles),
         };
     }
-    let commands = line.command.get_subcommands().filter(|_| line.positionals == 0 && !line.is_ended);
+    let commands = line.command.get_subcommands().filter(|_| line.positionals == 0 && !line.is_after_dashes);
     let commands = commands.filter(|command| !command.is_hide_set() && command.get_name().starts_with(last));
     let mut offered: Candidates =
         commands.map(|command| (command.get_name().to_owned(), first_line(command.get_about()))).collect();
@@ -95,15 +96,15 @@ fn candidates(cli: &clap::Command, words: &[String]) -> (Candidates, Directive) 
 
 impl<'a> Line<'a> {
     fn of(cli: &'a clap::Command, words: &[String]) -> Self {
-        let mut line = Self { command: cli, given: Vec::new(), positionals: 0, flag: None, is_ended: false };
+        let mut line = Self { command: cli, given: Vec::new(), positionals: 0, flag: None, is_after_dashes: false };
         for word in words {
             if line.flag.take().is_some() {
                 continue;
             }
-            if line.is_ended {
+            if line.is_after_dashes {
                 line.positionals += 1;
             } else if word == "--" {
-                line.is_ended = true;
+                line.is_after_dashes = true;
             } else if word.len() > 1 && word.starts_with('-') {
                 let flag = find(line.command, word.split('=').next().unwrap_or_default());
                 line.given.extend(flag);
@@ -144,11 +145,12 @@ fn find<'a>(command: &'a clap::Command, name: &str) -> Option<&'a Arg> {
     })
 }
 
-/// Returns the values that a flag or positional argument accepts. Without a list of them, the directive is `otherwise`.
-fn values(arg: &Arg, word: &str, otherwise: Directive) -> (Candidates, Directive) {
+/// Returns the values that a flag or positional argument accepts. Without such a list it returns
+/// `default_directive`.
+fn values(arg: &Arg, word: &str, default_directive: Directive) -> (Candidates, Directive) {
     let possible: Vec<_> = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
     if possible.is_empty() {
-        return (Vec::new(), otherwise);
+        return (Vec::new(), default_directive);
     }
     // The items before the last comma of a list are kept.
     let before = match arg.get_value_delimiter().and_then(|comma| word.rfind(comma)) {

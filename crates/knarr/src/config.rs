@@ -25,9 +25,9 @@ enum ConfigCommand {
         #[arg(default_value = settings::FILE)]
         file: PathBuf,
     },
-    /// Show the flags of a command with their values and where these come from.
+    /// Show the flags of a command with their values and the sources of these.
     Show {
-        /// The command.
+        /// Command whose flags are shown.
         #[arg(default_value = RUN[0], value_parser = RUN)]
         command: String,
         /// Configuration file.

@@ -9,14 +9,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use apimachinery::GroupResource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use component_base::election::{Election, LeadershipEnd};
 use component_base::events::Recorder;
 use component_base::health::Endpoint;
-use controller::Controller;
 use controller::object_graph::GlobalController;
+use controller::{Controller, Setup};
 use controller_runtime::{Caches, Driver, Member};
-use controllers::registry::{self, Row, Visitor};
+use controllers::registry::{self, Row, Setups, Visitor};
 use tokio::task::JoinSet;
 
 use crate::component::{self, ApiEndpoint, InProcessServer};
@@ -50,14 +51,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 async fn manage(flags: &Flags, matches: &ArgMatches, in_process: Option<&InProcessServer>) -> Result<()> {
     let reach = ApiEndpoint::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), in_process)?;
     let clients = Clients::new(&reach, flags)?;
-    let chosen = chosen(flags, matches)?;
+    let chosen = chosen(flags, matches, &configs::of(flags, &reach.config)?)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
-    let caches = Caches::configured(
-        &clients.root,
-        &client::cache::Settings::default(),
-        reads,
-        configs::of(flags, &reach.config)?,
-    )?;
+    let caches = Caches::start(&clients.root, &client::cache::Settings::default(), reads)?;
     let health = Health::new(&clients.root, flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
@@ -113,15 +109,15 @@ struct SelectedController {
     name: &'static str,
     account: &'static str,
     component: &'static str,
-    reads: &'static [&'static str],
+    reads: &'static [GroupResource],
     start: Box<dyn Fn(Arc<Driver>) -> Running + Send + Sync>,
 }
 
-fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<SelectedController>> {
+fn chosen(flags: &Flags, matches: &ArgMatches, setups: &Setups) -> Result<Vec<SelectedController>> {
     struct All(Vec<(&'static Row, Member)>);
     impl Visitor for All {
-        fn visit<C: Controller>(&mut self, row: &'static Row) {
-            self.0.push((row, Member::of::<C>()));
+        fn visit<C: Controller>(&mut self, row: &'static Row, setup: Setup<C>) {
+            self.0.push((row, Member::of(setup)));
         }
 
         fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
@@ -130,7 +126,7 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<SelectedController>
     }
     let choice = registry::Choice::of(&flags.controllers).context("--controllers")?;
     let mut all = All(Vec::new());
-    registry::each(&mut all);
+    registry::each(setups, &mut all);
     let mut chosen = Vec::new();
     for (row, member) in all.0.into_iter().filter(|(row, _)| choice.includes(row.name)) {
         let workers = flags::workers(matches, row);

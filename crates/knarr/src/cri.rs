@@ -13,8 +13,8 @@ use pod_network::{Auto, Cni, Loopback, Network, RoutedNetwork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Instrument;
 
-use crate::image::registries;
 use crate::output::outln;
+use crate::registry_flags;
 
 pub(crate) fn arguments(command: Command) -> Command {
     runtime_arguments(command).arg(path("listen", "Path of the CRI socket").default_value("/run/knarr/cri.sock"))
@@ -72,16 +72,11 @@ pub(crate) fn runtime_arguments(command: Command) -> Command {
                 .action(ArgAction::Append)
                 .default_values(["/opt/cni/bin", "/usr/lib/cni"]),
         )
-        .arg(registry_mirror())
-}
-
-/// Returns the `--registry-mirror` flag, which `knarr image` has too.
-pub(crate) fn registry_mirror() -> Arg {
-    Arg::new("registry-mirror")
-        .long("registry-mirror")
-        .value_name("REGISTRY=HOST")
-        .action(ArgAction::Append)
-        .help("Mirror to try before the registry (http://host for plain HTTP); * is for every registry")
+        .args(registry_flags::arguments())
+        .arg(path(
+            "image-archives",
+            "Directory of image archives to import at start [default: images in the data directory]",
+        ))
 }
 
 /// Serves until SIGTERM or SIGINT. Containers keep running.
@@ -119,8 +114,9 @@ pub(crate) fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
         shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
         cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
         handlers: handlers(matches)?,
-        registries: registries(matches)?,
+        registries: registry_flags::open(matches)?,
         builtins: crate::builtin::images()?,
+        archives: path("image-archives").unwrap_or_else(|| root.with_file_name("images")),
         ulimits: matches.get_many::<Ulimit>("default-ulimit").into_iter().flatten().cloned().collect(),
         network,
         root,

@@ -109,7 +109,7 @@ fn open(link: &str) -> Option<NamedTempFile> {
     });
     match opened {
         Ok((page, mut launcher)) => {
-            // The launcher exits when the browser has the page.
+            // xdg-open exits after it has passed the page to the browser.
             std::thread::spawn(move || launcher.wait());
             Some(page)
         }

@@ -89,7 +89,7 @@ pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessSer
     let listen_addresses = listeners.addresses()?;
     let clients = match matches.get_one::<Vec<netlink::Cidr>>("cluster-cidr") {
         Some(pods) => Clients::of_cluster(pods.clone(), &listen_addresses),
-        None => Clients::everybody(),
+        None => Clients::all(),
     };
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &listen_addresses)), clients));
     if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {

@@ -13,6 +13,7 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use diagnostics::checkup;
 
 use crate::output::{self, out, outln};
+use crate::registry_flags::RegistryArgs;
 use crate::up::Instance;
 
 /// Check this host and the cluster on it.
@@ -33,6 +34,8 @@ struct Doctor {
     /// Port of the metrics server on this host.
     #[arg(long, default_value_t = 4443)]
     metrics_port: u16,
+    #[command(flatten)]
+    registries: RegistryArgs,
     /// Output format.
     #[arg(short, long, default_value = "table")]
     output: Output,

@@ -74,7 +74,8 @@ struct Etcd {
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     initial_cluster_token: String,
     /// Reject membership changes unless a majority has been connected for five seconds.
-    // DEVIATION: without `--strict-reconfig-check`, changes that would leave fewer started members than a majority are still rejected.
+    // DEVIATION: without `--strict-reconfig-check`, changes that would leave fewer started members than a majority are
+    // still rejected.
     #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
     strict_reconfig_check: bool,
     #[command(flatten)]
@@ -292,7 +293,7 @@ impl Etcd {
         self.data_dir.clone().unwrap_or_else(|| format!("{}.etcd", self.name).into())
     }
 
-    /// Returns this member as it is advertised, without an ID.
+    /// Returns the advertised form of this member, without an ID.
     fn this_member(&self, endpoints: &[Endpoint]) -> Result<Peer> {
         let mut client_urls = self.advertise_client_urls.clone();
         if client_urls.is_empty() {

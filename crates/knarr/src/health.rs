@@ -2,7 +2,6 @@
 //!
 //! `/healthz`, `/livez` and `/readyz` need no authorization, `/metrics` and `/metrics/slis` do.
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,19 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use bytes::Bytes;
 use client::Client;
+use component_base::connection::{self, Body};
 use component_base::health::{Endpoint, HealthRequest, Outcome, SLIS_PATH, Slis};
 use component_base::reviews::Reviews;
-use component_base::{ReloadedValue, TlsSettings, read_certificate, without_head_body};
+use component_base::{ReloadedValue, TlsSettings, read_certificate, serve_connection};
 use controller_runtime::Caches;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::SingleCertAndKey;
@@ -138,20 +133,14 @@ impl Health {
             return;
         };
         let health = self.clone();
-        let service = service_fn(move |request| {
+        serve_connection(stream, move |request| {
             let health = health.clone();
-            async move {
-                let response = health.respond(&request).await;
-                Ok::<_, Infallible>(without_head_body(request.method(), response, Full::default))
-            }
-        });
-        let server = auto::Builder::new(TokioExecutor::new());
-        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection to the secure port failed");
-        }
+            async move { health.respond(&request).await }
+        })
+        .await;
     }
 
-    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         if !self.is_open(path) {
             match self.may(request).await {
@@ -209,7 +198,7 @@ impl Health {
         };
         gauge(
             "leader_election_master_status",
-            "Gauge of if the reporting system is master of the relevant lease.",
+            "Whether this process holds its leader election lease.",
             &format!("{{name={:?}}}", self.0.options.name),
             &leads,
         );
@@ -229,7 +218,7 @@ impl Health {
 
 /// The check `informer-sync`: fails until every watched kind has been listed.
 pub(crate) fn synced(caches: &Caches) -> Result<(), String> {
-    let unsynced = caches.unsynced();
+    let unsynced: Vec<String> = caches.unsynced().iter().map(ToString::to_string).collect();
     if unsynced.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", unsynced.join(", "))) }
 }
 
@@ -239,8 +228,8 @@ fn resident_bytes() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
+fn text(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(connection::full(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
@@ -316,12 +305,12 @@ mod tests {
         };
         write();
         let tls = Tls::new(&options(&certificate, &key)).unwrap();
-        let Tls::Configured(given) = &tls else { panic!("the certificate is given") };
+        let Tls::Configured(given) = &tls else { panic!("the given certificate is used") };
         let old = given.current();
         write();
         let deadline = Instant::now() + Duration::from_secs(30);
         while Arc::ptr_eq(&given.current(), &old) {
-            assert!(Instant::now() < deadline, "the old certificate is still shown");
+            assert!(Instant::now() < deadline, "the server still presents the old certificate");
             std::thread::yield_now();
         }
     }

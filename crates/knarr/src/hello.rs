@@ -3,23 +3,16 @@
 mod behaviour;
 mod http_get;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use component_base::connection::{self, Body};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::output::{out, outln};
 use behaviour::{Behaviour, HelloRequest, PodInfo};
@@ -107,38 +100,30 @@ async fn listen(port: u16) -> std::io::Result<TcpListener> {
 
 async fn serve(listener: TcpListener, behaviour: Behaviour) {
     let behaviour = Arc::new(Mutex::new(behaviour));
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let behaviour = Arc::clone(&behaviour);
-                tokio::spawn(async move {
-                    connection(stream, behaviour).await;
-                    drop(permit);
-                });
-            }
-            // The usual reason is EMFILE, which needs time until other connections are closed.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+    component_base::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+        let behaviour = Arc::clone(&behaviour);
+        async move {
+            connection(stream, behaviour).await;
+            drop(slot);
         }
-    }
+    })
+    .await;
 }
 
 async fn connection(stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>) {
     let local = stream.local_addr().ok();
-    let service = service_fn(move |request| {
+    component_base::serve_connection(stream, move |request| {
         let behaviour = Arc::clone(&behaviour);
-        async move { Ok::<_, Infallible>(respond(&request, local, &behaviour).await) }
-    });
-    // A client that disconnects does not affect other connections.
-    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        async move { respond(&request, local, &behaviour).await }
+    })
+    .await;
 }
 
 async fn respond(
     request: &Request<Incoming>,
     local: Option<SocketAddr>,
     behaviour: &Mutex<Behaviour>,
-) -> Response<Full<Bytes>> {
+) -> Response<Body> {
     let headers: Vec<(String, String)> = request
         .headers()
         .iter()
@@ -156,7 +141,7 @@ async fn respond(
     if let Some(code) = reply.exit {
         std::process::exit(code);
     }
-    let mut response = Response::new(Full::new(Bytes::from(reply.body)));
+    let mut response = Response::new(connection::full(reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use image_store::{Config, Credentials, Host, Name, Recipe, Registries, Store};
+use image_store::{Config, Credentials, Name, Recipe, Store};
 
 use crate::output::outln;
+use crate::registry_flags;
 use meter::Meter;
 use nodes::Node;
 
@@ -40,7 +41,7 @@ pub(crate) fn arguments(command: Command) -> Command {
                 .about("Pull images from their registries")
                 .arg(names("Names of images"))
                 .arg(Arg::new("creds").long("creds").value_name("USER:PASSWORD"))
-                .arg(crate::cri::registry_mirror()),
+                .args(registry_flags::arguments()),
         )
         .subcommand(
             Command::new("import")
@@ -91,21 +92,6 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         }
         Ok(())
     })
-}
-
-/// Returns the registry mirrors of the command line.
-pub(crate) fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
-    let mut registries = Registries::default();
-    for text in matches.get_many::<String>("registry-mirror").into_iter().flatten() {
-        let (registry, host) =
-            text.split_once('=').with_context(|| format!("--registry-mirror {text}: not of the form REGISTRY=HOST"))?;
-        let host = match host.strip_prefix("http://") {
-            Some(address) => Host { address: address.to_owned(), plain_http: true },
-            None => Host::of(host.trim_start_matches("https://")),
-        };
-        registries.mirrors.entry(registry.to_owned()).or_default().push(host);
-    }
-    Ok(registries)
 }
 
 /// Lists images. With several nodes, a column names the nodes that have each image.
@@ -168,7 +154,7 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
             Credentials::Basic { user: user.to_owned(), password: password.to_owned() }
         }
     };
-    let registries = registries(matches)?;
+    let registries = registry_flags::open(matches)?.current();
     for name in names(matches) {
         if builtin(store, name).await?.is_some() {
             for node in nodes {

@@ -34,7 +34,8 @@ struct Flags {
     /// Port on which to serve HTTPS.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
-    /// Addresses to write to the status of Ingresses and Gateways [default: --bind-address, or none if that is unspecified].
+    /// Addresses to write to the status of Ingresses and Gateways [default: --bind-address, or none if that is
+    /// unspecified].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     publish_address: Vec<IpAddr>,
     /// Further addresses of this host, for Gateways that would conflict with older ones. Needs --bind-address.
@@ -46,10 +47,14 @@ struct Flags {
     /// Maximum number of concurrent connections.
     #[arg(long, value_name = "NUMBER")]
     connections_max: Option<usize>,
-    /// Require the PROXY protocol (v1 or v2) before each connection: only load balancers that send it reach the ports.
+    /// Maximum number of requests in flight; further ones are answered with 503.
+    #[arg(long, value_name = "NUMBER")]
+    requests_max: Option<usize>,
+    /// Require the PROXY protocol (v1 or v2) on each connection. Set it only if all clients are trusted load balancers.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     proxy_protocol: bool,
-    /// Append to the forwarding headers of requests instead of replacing them: only trusted proxies reach the ports.
+    /// Append to the forwarding headers of requests instead of replacing them. Set it only if all clients are trusted
+    /// proxies.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     trust_forwarded_headers: bool,
     /// Log each request.
@@ -58,7 +63,8 @@ struct Flags {
     /// Let only the instance that holds the Lease kube-system/knarr-ingress write statuses and Events.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     leader_elect: bool,
-    /// URL of the directory of an ACME server for Ingresses with the annotation knarr.io/acme. Accepts its terms of service.
+    /// URL of the directory of an ACME server for Ingresses with the annotation knarr.io/acme. Accepts its terms of
+    /// service.
     #[arg(long, value_name = "URL")]
     acme_directory: Option<String>,
     /// Email address for warnings of the ACME server.
@@ -124,6 +130,7 @@ fn proxy_settings(flags: &Flags) -> proxy::Settings {
         settings.forwarding = proxy::ForwardingTrust::Append;
     }
     settings.connections_max = flags.connections_max.unwrap_or(settings.connections_max);
+    settings.requests_max = flags.requests_max.unwrap_or(settings.requests_max);
     settings
 }
 

@@ -26,14 +26,15 @@ use plan::{Init, Observed, Record};
 
 pub(crate) use uninstall::{arguments as uninstall_arguments, run as uninstall};
 
-/// Time limit for a service that starts in the background, and the polling interval.
+/// Time limit until a service that starts in the background is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
+/// Interval between checks for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Install this binary as a service that starts at boot.
 #[derive(Args, Debug)]
 struct Install {
-    /// Service manager [default: the one that runs].
+    /// Service manager [default: the running one].
     #[arg(long, value_enum)]
     init: Option<Init>,
     /// Directory to install into instead of `/`, such as a mounted disk image. Nothing is started.
@@ -57,7 +58,7 @@ pub(crate) fn arguments(command: clap::Command) -> clap::Command {
 
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let install = Install::from_arg_matches(matches)?;
-    token_args::conceal()?;
+    token_args::hide_token()?;
     let root = &install.root;
     let is_host = root == Path::new("/");
     ensure!(
@@ -104,7 +105,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// Returns the service manager that runs, or that a root directory contains.
+/// Returns the running service manager, or the one that a root directory contains.
 fn detect(root: &Path) -> Result<Init> {
     let markers: &[(Init, &str)] = if root == Path::new("/") {
         &[(Init::Systemd, "/run/systemd/system"), (Init::Openrc, "/run/openrc")]
@@ -124,7 +125,7 @@ fn detect(root: &Path) -> Result<Init> {
     Ok(*init)
 }
 
-/// Fails if a cluster runs that is not a service: the service could not lock its data directory.
+/// Fails if a cluster runs outside of the service: the service could not lock its data directory.
 fn check_holder(data_dir: &Path, init: Init) -> Result<()> {
     if !data_dir.is_dir() || Path::new(init.service()).exists() {
         return Ok(());
@@ -151,7 +152,7 @@ fn read_settings(file: &Path) -> Result<Object> {
     }
 }
 
-/// Waits until the service is ready. systemd has waited already, OpenRC does not.
+/// Waits until the service is ready. With systemd the start command has waited already; OpenRC does not wait.
 fn wait_until_ready(data_dir: &Path, init: Init) -> Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     while !(Instance::is_ready(data_dir) && Instance::holder(data_dir)?.is_some()) {

@@ -187,15 +187,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Requests the cluster's CA and network from a server. The token is sent only after its pin and its signature have
-/// proved the CA.
+/// Requests the cluster's CA and network settings from a server. The token is sent only after the CA has been verified
+/// by the pin and the signature.
 pub(crate) async fn fetch_cluster(server: &str, token: &JoinToken) -> Result<Cluster> {
-    let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
-    let stranger = connect(server, anybody, Credential::None)?;
-    let found = signed_info(&stranger, token.id()).await.with_context(|| {
+    let untrusted = Tls { insecure_skip_verify: true, ..Tls::default() };
+    let anonymous = connect(server, untrusted, Credential::None)?;
+    let found = signed_info(&anonymous, token.id()).await.with_context(|| {
         format!("failed to get cluster-info from {server}; is it a Knarr server, and reachable from this host?")
     })?;
-    let ca = trusted_ca(&found, token).with_context(|| format!("refusing to trust {server}"))?;
+    let ca = trusted_ca(&found, token).with_context(|| format!("{server} is not trusted"))?;
     let bearer = bearer(server, &ca, token)?;
     let network = Network::fetch(&bearer).await.context("the server rejected the token")?;
     Ok(Cluster { ca, network })
@@ -217,7 +217,7 @@ async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
 
 /// Returns the CA certificate of cluster-info as PEM, if the token signed the kubeconfig and pins the certificate.
 ///
-/// The PEM is encoded from the DER that was hashed, so that every later reader finds that certificate and no other.
+/// The PEM is encoded from the DER that was hashed, so that every later parser reads exactly this certificate.
 fn trusted_ca(info: &Value, token: &JoinToken) -> Result<String> {
     let content = info.str_at(&["data", "kubeconfig"]).context("its cluster-info has no kubeconfig")?;
     let signature = info.str_at(&["data", &signature_key(token.id())]).with_context(|| {

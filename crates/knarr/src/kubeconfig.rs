@@ -118,7 +118,7 @@ fn checked_server(data_dir: &Path, admin: &Kubeconfig, server: &str) -> Result<S
 /// Returns the URL of a server with scheme and port, and its host. `known` is another URL of the server.
 fn completed_url(server: &str, known: &str) -> Result<(String, String)> {
     let wrong = || format!("--server {server:?} is neither a URL such as https://HOST:6443 nor a host");
-    // An IPv6 address without brackets is no valid authority.
+    // An IPv6 address without brackets is not a valid authority.
     let authority = match server.parse::<std::net::Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),
         Err(_) => server.to_owned(),
@@ -134,7 +134,7 @@ fn completed_url(server: &str, known: &str) -> Result<(String, String)> {
     Ok((format!("https://{host}:{port}{path}"), name))
 }
 
-/// Whether a subject alternative name is that of a host.
+/// Whether a subject alternative name covers a host.
 fn covers(name: &str, host: &str) -> bool {
     match (name.strip_prefix("*."), host.split_once('.')) {
         (Some(parent), Some((label, rest))) => !label.is_empty() && parent.eq_ignore_ascii_case(rest),
@@ -200,7 +200,7 @@ fn default_file() -> Option<PathBuf> {
     first.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".kube/config")))
 }
 
-/// Merges a kubeconfig into a file, whose other entries stay. Root may do so for another user, who stays the owner.
+/// Merges a kubeconfig into a file and keeps its other entries. The file keeps its owner, also if root merges.
 fn merge(made: &Kubeconfig, target: &Path) -> Result<()> {
     let target = &std::path::absolute(target)?;
     let owner = target.ancestors().find_map(|path| std::fs::metadata(path).ok());
@@ -211,7 +211,7 @@ fn merge(made: &Kubeconfig, target: &Path) -> Result<()> {
     let new = merged(&old, made).with_context(|| format!("failed to merge into {}", target.display()))?;
     let saved = files.save(&old, &new, false).map_err(error_of);
     saved.with_context(|| format!("failed to write {}", target.display()))?;
-    // The file was replaced, so that it belongs to this process's user.
+    // The file was replaced, so it belongs to the user of this process.
     for path in created.into_iter().chain([target.as_path()]) {
         let found = std::fs::metadata(path)?;
         if (found.uid(), found.gid()) != (owner.uid(), owner.gid()) {
@@ -222,11 +222,11 @@ fn merge(made: &Kubeconfig, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Adds the entries of `made`. Entries of the same name are replaced, unless they are of another cluster.
+/// Adds the entries of `made`. Entries with the same name are replaced; fails if they belong to another cluster.
 fn merged(old: &Kubeconfig, made: &Kubeconfig) -> Result<Kubeconfig> {
     let mut new = old.clone();
     for (name, entry) in &made.clusters {
-        // The server is that of the loopback interface on every host.
+        // On every host the server has the same loopback address, so the CAs are compared.
         let ca = |entry: &Entry| entry.fields.get("certificate-authority-data").cloned();
         let is_same = |other: &Entry| ca(other) == ca(entry);
         if old.clusters.get(name).is_some_and(|other| !is_same(other)) {

@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use crate::component::{self, ApiEndpoint, InProcessServer, ProcessContext};
 use crate::output::outln;
+use crate::registry_flags;
 
 /// Syntax of a flag that sets a configuration field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,6 +94,10 @@ const FIELDS: &[(&str, &str, Form)] = &[
 
 /// Flags that are not fields of KubeletConfiguration, and their help.
 const OWN: &[(&str, &str)] = &[
+    (
+        "allow-missing-cgroup-controllers",
+        "Run pods without the limits that need missing cgroup controllers [default: false, the kubelet does not start]",
+    ),
     ("anonymous-auth", "Allow anonymous requests to the kubelet's server"),
     ("authentication-token-webhook", "Authenticate bearer tokens with TokenReviews"),
     ("authorization-mode", "Authorization mode of the kubelet's server: AlwaysAllow or Webhook"),
@@ -105,6 +110,14 @@ const OWN: &[(&str, &str)] = &[
     ("config", "File with a KubeletConfiguration; flags override it"),
     ("container-runtime-endpoint", "CRI socket of a container runtime [default: the built-in runtime]"),
     ("hostname-override", "Name of the node [default: the host name]"),
+    (
+        "image-credential-provider-bin-dir",
+        "Directory with the executables of the credential providers of --image-credential-provider-config",
+    ),
+    (
+        "image-credential-provider-config",
+        "File with a CredentialProviderConfig, or directory of such files: plugins that return registry credentials",
+    ),
     ("kubeconfig", "Path to a kubeconfig file; without it the kubelet runs standalone"),
     ("node-external-ip", "External IP addresses to report in the node's status, at most one per IP family"),
     ("node-ip", "IP addresses of the node, at most one per IP family"),
@@ -123,7 +136,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     exit-on-lock-contention \
     experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \
     file-check-frequency global-housekeeping-interval hairpin-mode healthz-bind-address housekeeping-interval \
-    image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint \
+    image-service-endpoint \
     kernel-memcg-notification kube-api-burst kube-api-content-type kube-api-qps kube-reserved-cgroup kubelet-cgroups \
     local-storage-capacity-isolation lock-file log-cadvisor-usage log-flush-frequency log-json-info-buffer-size \
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
@@ -152,7 +165,8 @@ pub(crate) fn arguments(command: Command) -> Command {
     }
     for (name, help) in OWN {
         let arg = any(name).help(*help);
-        let is_switch = matches!(*name, "anonymous-auth" | "authentication-token-webhook");
+        let is_switch =
+            matches!(*name, "allow-missing-cgroup-controllers" | "anonymous-auth" | "authentication-token-webhook");
         command = command.arg(if is_switch { switch(arg) } else { arg });
     }
     for name in WITHOUT_EFFECT.split_whitespace() {
@@ -180,7 +194,10 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext
     config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
     let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", in_process)? };
     let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
-        Some(endpoint) => endpoint.to_owned(),
+        Some(endpoint) => {
+            warn_of_unused_registry_flags(matches);
+            endpoint.to_owned()
+        }
         None => embedded(matches).await?,
     };
     let channel = node_api::cri::connect(&endpoint).await?;
@@ -208,6 +225,14 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &ProcessContext
     }
     kubelet.shut_down().await;
     Ok(())
+}
+
+/// Another container runtime has registry settings of its own.
+fn warn_of_unused_registry_flags(matches: &ArgMatches) {
+    let is_given = |flag: &&str| matches.value_source(flag) == Some(clap::parser::ValueSource::CommandLine);
+    for flag in [registry_flags::PRIVATE_REGISTRY, registry_flags::CONFIG_DIR].iter().filter(|flag| is_given(flag)) {
+        tracing::warn!(flag, "the flag has no effect with --container-runtime-endpoint: configure that runtime");
+    }
 }
 
 /// Returns the gate that delays pods until the network policies of this process are known.
@@ -340,6 +365,8 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
         }
         config.taints.push(one);
     }
+    config.allow_missing_controllers =
+        switch(matches, "allow-missing-cgroup-controllers")?.unwrap_or(config.allow_missing_controllers);
     config.anonymous = switch(matches, "anonymous-auth")?.unwrap_or(config.anonymous);
     config.token_webhook = switch(matches, "authentication-token-webhook")?.unwrap_or(config.token_webhook);
     if let Some(mode) = text(matches, "authorization-mode") {
@@ -347,6 +374,13 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
         config.authorization_webhook =
             known.with_context(|| format!("--authorization-mode: {mode:?} is neither AlwaysAllow nor Webhook"))?;
     }
+    let given = |flag: &str| text(matches, flag).filter(|path| !path.is_empty());
+    config.credential_providers =
+        match (given("image-credential-provider-config"), given("image-credential-provider-bin-dir")) {
+            (None, None) => Vec::new(),
+            (Some(file), Some(dir)) => ::kubelet::credential_providers::read(Path::new(file), Path::new(dir))?,
+            _ => bail!("give both --image-credential-provider-config and --image-credential-provider-bin-dir, or none"),
+        };
     if let Some(file) = text(matches, "client-ca-file") {
         config.client_ca = Some(file.into());
     }

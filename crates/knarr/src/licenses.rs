@@ -26,6 +26,6 @@ mod tests {
         let mut text = String::new();
         std::io::Read::read_to_string(&mut DeflateDecoder::new(LICENSES), &mut text).unwrap();
         assert_eq!(text, include_str!("../../../THIRD_PARTY_LICENSES"));
-        assert!(text.contains("\npathrs "), "its licence asks for a notice");
+        assert!(text.contains("\npathrs "), "its license requires a notice");
     }
 }

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use apimachinery::Value;
 use clap::{ArgMatches, Args, FromArgMatches};
 use component_base::events::Recorder;
-use controller::{Configs, Controller, SideEffect, SideEffects};
+use controller::{Controller, Setup};
 use controller_runtime::{Caches, Driver};
-use controllers::local_path::{self, LocalPath};
+use controllers::local_path::{self, DirectoryChange, LocalPath};
 
 use crate::component::{self, ApiEndpoint, InProcessServer, host};
 
@@ -51,17 +51,16 @@ pub(crate) async fn start(matches: &ArgMatches, in_process: Option<&InProcessSer
     let dirs = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
     let root = dirs.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);
-    let side_effects: Arc<dyn SideEffects> = Arc::new(dirs);
-    let configs = Configs::default().with(local_path::Config { node, root }).with(side_effects);
+    let setup =
+        Setup { config: local_path::Config { node, root }, perform: Arc::new(move |change| dirs.perform(change)) };
     let settings = client::Settings { user_agent: "knarr-local-path".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
-    let caches =
-        Caches::configured(&client, &client::cache::Settings::default(), LocalPath::READS.iter().copied(), configs)?;
+    let caches = Caches::start(&client, &client::cache::Settings::default(), LocalPath::READS.iter().copied())?;
     let (events, sending) = Recorder::new(client.clone(), LocalPath::NAME);
     let driver = Driver { client, caches, events, manager: LocalPath::NAME.to_owned() };
     tokio::select! {
         () = sending => anyhow::bail!("failed to send events"),
-        () = controller_runtime::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches stopped"),
+        () = controller_runtime::run::<LocalPath>(Arc::new(driver), Arc::new(setup), WORKERS) => anyhow::bail!("the caches stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }
@@ -85,14 +84,11 @@ impl Folders {
         let child = name.map(|name| self.0.join(name)).filter(|child| child.as_path() == path);
         child.ok_or_else(|| format!("{} is not a volume directory below {}", path.display(), self.0.display()))
     }
-}
 
-impl SideEffects for Folders {
-    fn run(&self, side_effect: &SideEffect) -> Result<Value, String> {
-        let done = match side_effect {
-            SideEffect::CreateDirectory(path) => make(&self.child(path)?),
-            SideEffect::RemoveDirectory(path) => sys::remove_tree(&self.child(path)?),
-            SideEffect::Sign(_) => return Err("there is no authority here".to_owned()),
+    fn perform(&self, change: &DirectoryChange) -> Result<Value, String> {
+        let done = match change {
+            DirectoryChange::Create(path) => make(&self.child(path)?),
+            DirectoryChange::Remove(path) => sys::remove_tree(&self.child(path)?),
         };
         done.map(|()| Value::Null).map_err(|error| error.to_string())
     }
@@ -120,19 +116,19 @@ mod tests {
         let dirs = Folders::new(&dir.path().join("root")).unwrap();
         let path = |name: &str| format!("{}/{name}", dirs.0.display());
         for _ in 0..2 {
-            dirs.run(&SideEffect::CreateDirectory(path("pvc-1_a_c"))).unwrap();
+            dirs.perform(&DirectoryChange::Create(path("pvc-1_a_c"))).unwrap();
         }
         let volume_dir = PathBuf::from(path("pvc-1_a_c"));
         assert_eq!(fs::metadata(&volume_dir).unwrap().permissions().mode() & 0o777, 0o777);
         std::os::unix::fs::symlink(&outside, volume_dir.join("link")).unwrap();
         for _ in 0..2 {
-            dirs.run(&SideEffect::RemoveDirectory(path("pvc-1_a_c"))).unwrap();
+            dirs.perform(&DirectoryChange::Remove(path("pvc-1_a_c"))).unwrap();
         }
         assert!(!volume_dir.exists() && outside.join("precious").exists());
         for bad in ["pvc-1/../../outside", "../outside", "other", "", "pvc-1/x"] {
-            dirs.run(&SideEffect::RemoveDirectory(path(bad))).unwrap_err();
+            dirs.perform(&DirectoryChange::Remove(path(bad))).unwrap_err();
         }
-        dirs.run(&SideEffect::RemoveDirectory(outside.display().to_string())).unwrap_err();
+        dirs.perform(&DirectoryChange::Remove(outside.display().to_string())).unwrap_err();
         assert!(outside.join("precious").exists());
     }
 }

@@ -30,7 +30,7 @@ struct Logs {
     /// Print new lines until the command is interrupted.
     #[arg(short, long)]
     follow: bool,
-    /// Number of recent lines to print, or all.
+    /// Number of recent lines to print, or "all".
     #[arg(long, value_name = "LINES", default_value = "1000", value_parser = line_count)]
     tail: LineCount,
     /// Data directory of the cluster or node.
@@ -115,7 +115,7 @@ fn keep(recent: &mut VecDeque<String>, line: String, count: usize) {
     }
 }
 
-/// Passes on the complete lines up to the end of the log. An incomplete line is read again.
+/// Prints the complete lines up to the end of the log. An incomplete last line is read again later.
 fn read(log: &mut (impl BufRead + SeekBack), filter: &mut Filter, mut print: impl FnMut(String)) -> Result<()> {
     let mut bytes = Vec::new();
     loop {
@@ -158,7 +158,7 @@ impl Filter {
         Self { is_shown: span.is_none(), span }
     }
 
-    /// Whether a line is one of the component. Lines without a time continue the entry before.
+    /// Whether a line belongs to the component. Lines without a time continue the previous entry.
     fn accepts(&mut self, line: &str) -> bool {
         if let Some(span) = &self.span
             && line.starts_with(|letter: char| letter.is_ascii_digit())

@@ -6,7 +6,7 @@
 //!   everything. *Enforced by* `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`.
 //! - A hundred deleted pods leave nothing behind. *Enforced by*
 //!   `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`.
-//! - A killed cluster comes back with the same containers and all acknowledged writes, on every node. *Enforced by*
+//! - A killed cluster restarts with the same containers and all acknowledged writes, on every node. *Enforced by*
 //!   `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`,
 //!   `three_nodes_on_one_host_pass_the_cluster_scenarios`.
 //! - `knarr down` runs preStop hooks and respects grace periods. The next `knarr up` continues restart counts, previous
@@ -27,7 +27,7 @@
 //! - The directory of a local volume outlives its pods but not its PersistentVolume, and nothing outside the root
 //!   directory is removed. *Enforced by* `claim_without_class_gets_a_directory_that_is_deleted_with_the_claim`,
 //!   `volume_directories_are_created_and_removed_only_below_the_root`.
-//! - Every flag of upstream's controller manager is accepted. *Enforced by* `every_flag_of_upstream_is_accepted`.
+//! - Every flag of upstream's controller manager is accepted. *Enforced by* `compare_flags_with_upstream`.
 //! - A command whose standard output is closed finishes and succeeds. *Enforced by*
 //!   `command_with_closed_stdout_finishes_and_succeeds`.
 //! - The commands of the README print the documented output. *Enforced by*
@@ -36,13 +36,14 @@
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "these panic when standard output is closed; see `output`"
+    reason = "the macros panic when standard output is closed; use `output`"
 )]
 
 mod admin_client;
 mod agent;
 mod apiserver;
 mod backup;
+mod backup_encryption;
 mod builtin;
 mod capabilities;
 mod certs;
@@ -83,8 +84,8 @@ mod oom;
 mod output;
 mod pause;
 mod proxy;
+mod registry_flags;
 mod scheduler;
-mod seal;
 mod server;
 mod service_manager;
 mod service_unit;
@@ -145,7 +146,7 @@ fn main() -> ExitCode {
 /// Prints the error of a command line, and the source of each flag in it that the user did not type. Returns the exit
 /// code.
 fn rejected(error: &clap::Error, settings: &settings::Settings) -> ExitCode {
-    // A closed pipe is no reason to fail: the reader of `--help` has seen enough.
+    // A closed pipe is not an error: the reader of `--help` needs no more output.
     let _ = error.print();
     let text = error.to_string();
     for (flag, setting) in settings {

@@ -41,7 +41,7 @@ pub(crate) fn pages() -> Vec<Page> {
     // Sets the usage of commands, and adds the flags of their parents to them.
     cli.build();
     let mut pages = vec![root(&cli).page()];
-    // The table decides, as for `--help`: some of its commands are hidden from clap's own list.
+    // The table of commands determines the pages, as for `--help`: clap's list hides some of its commands.
     let names = crate::command_groups().into_iter().flat_map(|(_, commands)| commands);
     for command in names.filter_map(|(name, _)| cli.find_subcommand(name)) {
         if command.get_name() == "kubectl" {
@@ -92,7 +92,7 @@ fn manual(parent: &str, command: &clap::Command) -> Manual {
     }
 }
 
-/// Returns the parts of a page that every command has.
+/// Returns the parts that all pages have in common.
 fn plain(command: &clap::Command) -> Manual {
     let usage = command.clone().render_usage().to_string();
     let usage: Vec<&str> = usage.trim_start_matches("Usage:").split_whitespace().collect();

@@ -33,7 +33,7 @@ struct MembersArgs {
 enum MembersCommand {
     /// List members.
     Ls,
-    /// Remove a member that does not come back. Its server must not run.
+    /// Remove a member whose server does not return. The server must be stopped.
     Rm {
         /// Name of the member.
         name: String,
@@ -75,12 +75,12 @@ pub(crate) struct Row {
     pub member: Member,
     pub role: &'static str,
     pub alarm: &'static str,
-    pub reach: Reach,
+    pub reach: Reachability,
 }
 
 /// Whether a member responds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum Reachability {
     Reachable,
     /// The member was added, and its server has not joined yet.
     NotStarted,
@@ -88,7 +88,7 @@ pub(crate) enum Reach {
     Unreachable(Option<Time>),
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for Reachability {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reachable => write!(formatter, "reachable"),
@@ -132,7 +132,7 @@ async fn listed(members: &Members) -> Result<Vec<Member>> {
     members.list().await.context("the store member of this host does not respond")
 }
 
-/// Returns the members with their states. Each one is asked, because the leader still lists one that is powered off.
+/// Returns the members with their states. Each member is queried, because the leader also lists members that are down.
 pub(crate) async fn rows(members: &Members, data_dir: &Path, client: &Client) -> Result<Vec<Row>> {
     let known = listed(members).await?;
     let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
@@ -148,9 +148,9 @@ pub(crate) async fn rows(members: &Members, data_dir: &Path, client: &Client) ->
             },
             alarm: if alarmed.contains(&member.id) { "no space" } else { "none" },
             reach: match (is_reachable, member.client_urls.is_empty()) {
-                (true, _) => Reach::Reachable,
-                (false, true) => Reach::NotStarted,
-                (false, false) => Reach::Unreachable(last_heartbeat(client, &member.name).await),
+                (true, _) => Reachability::Reachable,
+                (false, true) => Reachability::NotStarted,
+                (false, false) => Reachability::Unreachable(last_heartbeat(client, &member.name).await),
             },
             member,
         });
@@ -158,7 +158,7 @@ pub(crate) async fn rows(members: &Members, data_dir: &Path, client: &Client) ->
     Ok(rows)
 }
 
-/// Whether a member responds itself.
+/// Whether a member itself responds.
 async fn responds(member: &Member, config: &RemoteConfig) -> bool {
     let config = RemoteConfig { servers: member.client_urls.clone(), ..config.clone() };
     let Ok(members) = Members::new(&config) else { return false };
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn unreachable_member_has_the_time_of_its_last_heartbeat() {
         let since = Time::from_unix(1, 0);
-        assert_eq!(Reach::Unreachable(Some(since)).to_string(), "unreachable since 1970-01-01T00:00:01Z");
-        assert_eq!(Reach::Unreachable(None).to_string(), "unreachable");
+        assert_eq!(Reachability::Unreachable(Some(since)).to_string(), "unreachable since 1970-01-01T00:00:01Z");
+        assert_eq!(Reachability::Unreachable(None).to_string(), "unreachable");
         let member = Member {
             id: 10,
             name: "n".to_owned(),
@@ -190,7 +190,7 @@ mod tests {
             client_urls: Vec::new(),
             learner: false,
         };
-        let row = Row { member, role: "follower", alarm: "none", reach: Reach::NotStarted };
+        let row = Row { member, role: "follower", alarm: "none", reach: Reachability::NotStarted };
         let value = row.to_value();
         assert_eq!(value.str_at(&["reach"]), Some("not started"));
         assert_eq!(value.str_at(&["id"]), Some("a"));

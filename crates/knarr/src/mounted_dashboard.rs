@@ -33,16 +33,16 @@ pub(crate) async fn start(matches: &ArgMatches, shared: &ProcessContext) -> Resu
                 node_records: shared.node_records.clone(),
                 settings: Settings::default(),
             };
-            in_process.mount(Mount::new(Mounted(Dashboard::new(config))))?;
+            in_process.mount(Mount::new(MountedDashboard(Dashboard::new(config))))?;
         }
         None => tracing::info!("the API server runs in another process; serve the dashboard with `knarr dashboard`"),
     }
     crate::etcd::signal().await
 }
 
-struct Mounted(Dashboard);
+struct MountedDashboard(Dashboard);
 
-impl Handler for Mounted {
+impl Handler for MountedDashboard {
     fn is_served(&self, path: &str) -> bool {
         Dashboard::is_served(path)
     }

@@ -85,7 +85,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
                     _ => Ok(()),
                 }
             })?;
-            outln!("node {name} is gone");
+            outln!("node {name} is removed");
         }
     }
     Ok(())

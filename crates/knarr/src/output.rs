@@ -1,7 +1,7 @@
 //! Output of commands.
 //!
-//! After the reader closed standard output, as `head -1` does, output is discarded and the command continues: it may
-//! have more to do than to print. Any other write error fails the command at its end.
+//! When the reader closes standard output, as `head -1` does, output is discarded and the command continues, because it
+//! may have other work. Any other write error makes the command fail at its end.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ pub(crate) fn bytes(bytes: &[u8]) {
     record(stdout.write_all(bytes).and_then(|()| stdout.flush()));
 }
 
-/// Prints everything up to the end of the reader.
+/// Prints the input until its end.
 pub(crate) fn copy(from: &mut impl Read) {
     let mut stdout = io::stdout().lock();
     record(io::copy(from, &mut stdout).and_then(|_| stdout.flush()));
@@ -46,7 +46,7 @@ pub(crate) fn error_line(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(format_args!("{text}\n"));
 }
 
-/// Whether output is discarded because its reader is gone. Commands that only print then have nothing left to do.
+/// Whether output is discarded because its reader closed it. Commands that only print can then stop.
 pub(crate) fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }

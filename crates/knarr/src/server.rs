@@ -54,7 +54,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let server = Server::from_arg_matches(matches)?;
     let options = up::options(matches)?;
     if !options.systemd_unit {
-        token_args::conceal()?;
+        token_args::hide_token()?;
     }
     up::launch(options, backup::keep, async |options| server.complete(options).await)
 }
@@ -97,7 +97,7 @@ impl Server {
         // Stored before the CA certificate: at the next start, an existing certificate means that this server has
         // joined.
         cluster.network.keep(&options.data_dir)?;
-        bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
+        bundle::decrypt(&shared, key, &options.data_dir.join("pki"))?;
         token_args::delete_token(&options.data_dir)?;
         Ok(cluster.network)
     }

@@ -1,5 +1,5 @@
-//! Notifications to systemd for units with `Type=notify` and `WatchdogSec`: readiness, and a sign of life while a health
-//! check passes.
+//! Notifications to systemd for units with `Type=notify` and `WatchdogSec`: readiness, and watchdog notifications while
+//! a health check passes.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -15,8 +15,8 @@ use tracing::Instrument;
 
 /// Variables that systemd sets for the process of a unit. Child processes must not notify systemd for it.
 pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
-/// Number of signs of life within the time after which systemd restarts the unit.
-const SIGNS: u32 = 3;
+/// Number of watchdog notifications within the time after which systemd restarts the unit.
+const NOTIFICATIONS: u32 = 3;
 
 /// A health check of the running process.
 pub(crate) type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<()>> + Send>> + Send + Sync>;
@@ -30,8 +30,8 @@ struct Inner {
 }
 
 impl ServiceManager {
-    /// Starts to send signs of life: always until the process is ready, because a start has its own time limits, and
-    /// then as long as the check passes. Needs a Tokio runtime.
+    /// Starts to send watchdog notifications: unconditionally until the process is ready, because a start has its own
+    /// time limits, and then as long as the check passes. Must be called in a Tokio runtime.
     pub(crate) fn start(check: HealthCheck) -> Result<Self> {
         let [socket, watchdog, process] = VARIABLES.map(std::env::var_os);
         let Some(socket) = socket else { return Ok(Self(None)) };
@@ -39,7 +39,7 @@ impl ServiceManager {
         let inner = Arc::new(Inner { socket, is_ready: AtomicBool::new(false) });
         let text = |value: Option<std::ffi::OsString>| value.and_then(|value| value.into_string().ok());
         if let Some(limit) = watchdog_limit(text(watchdog).as_deref(), text(process).as_deref(), std::process::id()) {
-            tokio::spawn(keep_alive(Arc::clone(&inner), limit / SIGNS, check).in_current_span());
+            tokio::spawn(keep_alive(Arc::clone(&inner), limit / NOTIFICATIONS, check).in_current_span());
         }
         Ok(Self(Some(inner)))
     }
@@ -73,11 +73,13 @@ async fn keep_alive(inner: Arc<Inner>, interval: Duration, check: HealthCheck) {
         match tokio::time::timeout(interval, check()).await {
             Ok(Ok(())) => inner.send("WATCHDOG=1"),
             Ok(Err(error)) => {
-                tracing::error!("the health check failed, no sign of life is sent to the service manager: {error:#}");
+                tracing::error!(
+                    "the health check failed; the watchdog of the service manager is not notified: {error:#}"
+                );
             }
             Err(_) => {
                 tracing::error!(
-                    "the health check took longer than {interval:?}, no sign of life is sent to the service manager"
+                    "the health check took longer than {interval:?}; the watchdog of the service manager is not notified"
                 );
             }
         }
@@ -96,8 +98,8 @@ fn connect(address: &OsStr) -> std::io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns the time after which systemd restarts this process without a sign of life. `None` if it does not watch this
-/// process.
+/// Returns the time without notification after which systemd restarts this process; `None` if the watchdog is off or
+/// belongs to another process.
 fn watchdog_limit(microseconds: Option<&str>, of_process: Option<&str>, own: u32) -> Option<Duration> {
     let is_own = of_process.is_none_or(|process| process.parse() == Ok(own));
     let microseconds: u64 = microseconds?.parse().ok()?;
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn signs_of_life_stop_while_the_check_fails() {
+    async fn watchdog_is_not_notified_while_the_check_fails() {
         let (own, systemd) = UnixDatagram::pair().unwrap();
         systemd.set_nonblocking(true).unwrap();
         let systemd = tokio::net::UnixDatagram::from_std(systemd).unwrap();
@@ -149,7 +151,7 @@ mod tests {
         let (is_healthy, has_checked) = (Arc::clone(&healthy), Arc::clone(&checked));
         let check: HealthCheck = Box::new(move || {
             has_checked.notify_one();
-            let result = if is_healthy.load(Ordering::Relaxed) { Ok(()) } else { Err(anyhow::anyhow!("not well")) };
+            let result = if is_healthy.load(Ordering::Relaxed) { Ok(()) } else { Err(anyhow::anyhow!("unhealthy")) };
             Box::pin(std::future::ready(result))
         });
         let keeping = tokio::spawn(keep_alive(Arc::clone(&inner), Duration::from_millis(5), check));
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(&text[..length], b"WATCHDOG=1", "a start needs no check");
         inner.is_ready.store(true, Ordering::Relaxed);
         checked.notified().await;
-        // Signs that were sent before the first check.
+        // Notifications that were sent before the first check.
         while systemd.try_recv(&mut text).is_ok() {}
         checked.notified().await;
         checked.notified().await;

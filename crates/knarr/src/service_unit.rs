@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Time limit of containers when the host shuts down, in seconds. Longer grace periods are cut, so that a host is off
-/// within a known time.
+/// Time limit of containers when the host shuts down, in seconds. Longer grace periods are shortened, so that the
+/// shutdown takes a bounded time.
 const SHUTDOWN_GRACE_SECONDS: u32 = 60;
 
 /// Environment of the service, for settings such as `KNARR_LOG` that are not in the configuration file.

@@ -1,8 +1,8 @@
 //! Flags from the environment and from configuration files.
 //!
-//! Each flag takes its value from the first of: the command line, the environment (`KNARR_NODE_NAME` for `--node-name`),
-//! the files of `config.d` (later names first), `config.yaml`, the default. Values that the command line does not give
-//! are inserted into it, so clap checks every value in the same way.
+//! Each flag takes its value from the first of: the command line, the environment (`KNARR_NODE_NAME` for
+//! `--node-name`), the files of `config.d` (later names first), `config.yaml`, the default. Values that the command
+//! line does not give are inserted into it, so clap checks every value in the same way.
 
 mod file;
 
@@ -16,7 +16,7 @@ use clap::{Arg, ArgAction};
 
 pub(crate) use file::is_secret;
 
-use crate::service_manager;
+use crate::{registry_flags, service_manager};
 
 /// The default configuration file. The drop-in files are in the directory [`DROP_INS`] beside it.
 pub(crate) const FILE: &str = "/etc/knarr/config.yaml";
@@ -26,8 +26,8 @@ pub(crate) const DROP_INS: &str = "config.d";
 const FILE_VARIABLE: &str = "KNARR_CONFIG";
 /// Commands that run a cluster or a node. They use all settings; the keys of a file are their flags.
 pub(crate) const RUN: [&str; 3] = ["up", "server", "agent"];
-/// The setting that all other commands with this flag use, so that they find the cluster.
-const SHARED: &str = "data-dir";
+/// The settings that all other commands with these flags use, so that they find the cluster and pull as it does.
+const SHARED: [&str; 3] = ["data-dir", registry_flags::PRIVATE_REGISTRY, registry_flags::CONFIG_DIR];
 /// Flags that belong to a single call.
 const PER_CALL: [&str; 6] = ["background", "config", "help", "log", "systemd-unit", "version"];
 
@@ -76,7 +76,7 @@ impl std::fmt::Display for Source {
 }
 
 /// A command line with the settings that apply to it.
-pub(crate) struct Completed {
+pub(crate) struct CompletedArgs {
     pub args: Vec<OsString>,
     /// The inserted settings.
     pub settings: Settings,
@@ -112,21 +112,23 @@ pub(crate) fn clear(command: &mut std::process::Command) {
 }
 
 /// Inserts the settings of a configuration file and of the drop-in files beside it, and not those of the environment.
-pub(crate) fn complete_from(cli: &clap::Command, args: Vec<OsString>, file: &Path) -> Result<Completed> {
+pub(crate) fn complete_from(cli: &clap::Command, args: Vec<OsString>, file: &Path) -> Result<CompletedArgs> {
     let (path, at) = subcommand(cli, &args);
     let settings = configured(cli, file)?;
     Ok(insert(&path, args, at, settings))
 }
 
 /// Inserts the settings that apply to the command of `args`.
-pub(crate) fn complete(cli: &clap::Command, args: Vec<OsString>) -> Result<Completed> {
+pub(crate) fn complete(cli: &clap::Command, args: Vec<OsString>) -> Result<CompletedArgs> {
     let (path, at) = subcommand(cli, &args);
     let runs = path.get(1).is_some_and(|command| RUN.contains(&command.get_name()));
-    let shared = flags(&path).find(|arg| arg.get_long() == Some(SHARED));
-    if !runs && shared.is_none_or(|arg| is_given(arg, &args)) {
-        return Ok(Completed { args, settings: Settings::new() });
+    let mut shared = flags(&path).filter(|arg| arg.get_long().is_some_and(|long| SHARED.contains(&long)));
+    if !runs && shared.all(|arg| is_given(arg, &args)) {
+        return Ok(CompletedArgs { args, settings: Settings::new() });
     }
-    let mut settings = configured(cli, &file_path(&args[at..]))?;
+    // Another command may have a `--config` of its own, such as the kubelet's.
+    let file = file_path(if runs { &args[at..] } else { &[] });
+    let mut settings = configured(cli, &file)?;
     settings.extend(from_environment(flags(&path), |name| std::env::var_os(name))?);
     let settings = if runs { settings } else { shared_by_all(settings) };
     Ok(insert(&path, args, at, settings))
@@ -135,7 +137,7 @@ pub(crate) fn complete(cli: &clap::Command, args: Vec<OsString>) -> Result<Compl
 /// Returns the settings of commands that do not run a cluster or a node. Their flags have other meanings: `hollow
 /// --nodes` is the number of simulated nodes.
 fn shared_by_all(mut settings: Settings) -> Settings {
-    settings.retain(|flag, _| flag == SHARED);
+    settings.retain(|flag, _| SHARED.contains(&flag.as_str()));
     settings
 }
 
@@ -291,7 +293,7 @@ fn is_switch(arg: &Arg) -> bool {
 }
 
 /// Inserts the settings of flags that are not in the command line, and that do not conflict with one that is.
-fn insert(path: &[&clap::Command], mut args: Vec<OsString>, at: usize, mut settings: Settings) -> Completed {
+fn insert(path: &[&clap::Command], mut args: Vec<OsString>, at: usize, mut settings: Settings) -> CompletedArgs {
     let typed: Vec<&Arg> = flags(path).filter(|arg| is_given(arg, &args)).collect();
     let conflicts = |one: &Arg, other: &Arg| {
         path.last().is_some_and(|command| {
@@ -311,7 +313,7 @@ fn insert(path: &[&clap::Command], mut args: Vec<OsString>, at: usize, mut setti
         }
     }
     args.splice(at..at, inserted);
-    Completed { args, settings }
+    CompletedArgs { args, settings }
 }
 
 /// Whether the arguments give this flag.

@@ -38,7 +38,7 @@ pub(crate) fn arguments(command: clap::Command) -> clap::Command {
     Status::augment_args(command)
 }
 
-/// Prints the state. Fails if the cluster does not respond, after what is known without it.
+/// Prints the state. If the cluster does not respond, prints the local part and fails.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Status { data_dir, output } = Status::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -95,8 +95,8 @@ fn component(name: &str, state: &str) -> Value {
     value!({"name": name, "state": state})
 }
 
-/// Returns the components. All parts of one process have the same state, except the API server, which has failed checks,
-/// and the kubelet, which has a node.
+/// Returns the components. All parts of one process have the same state, except the API server, which has failed
+/// checks, and the kubelet, which has a node.
 async fn components(data_dir: &Path, client: &Client) -> Result<Vec<Value>> {
     let failed = admin_client::failed_checks(client).await?;
     let not_ready = format!("not ready: {}", failed.join(", "));

@@ -117,13 +117,13 @@ pub(crate) async fn create(client: &Client, data_dir: &Path, ttl: Duration, grou
 /// exist.
 async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
     let key = bundle::new_key()?;
-    let locked = bundle::lock(&Pki::open(&data_dir.join("pki"))?, &key)?;
+    let encrypted = bundle::encrypt(&Pki::open(&data_dir.join("pki"))?, &key)?;
     let token = create(client, data_dir, ttl, &[GROUP, SERVERS]).await?;
     let target = Target::named(&SECRETS, NAMESPACE, SHARED);
     let known = client.list_all(&Target::within(&SECRETS, NAMESPACE), &ListOptions::default()).await?.items;
     let has = |id: &str| known.iter().any(|secret| Meta::of(secret).name() == format!("bootstrap-token-{id}"));
     let there = known.iter().find(|secret| Meta::of(secret).name() == SHARED);
-    let mut data: Object = [(token.id().to_owned(), Value::from(BASE64.encode(locked)))].into_iter().collect();
+    let mut data: Object = [(token.id().to_owned(), Value::from(BASE64.encode(encrypted)))].into_iter().collect();
     let Some(there) = there else {
         let object = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SHARED, "namespace": NAMESPACE},
             "data": (Value::Object(data))});

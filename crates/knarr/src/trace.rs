@@ -92,7 +92,7 @@ async fn follow(client: &Client, trace: &Trace, records: &[chain::NodeRecords]) 
             objects.extend(listed.items.into_iter().map(|object| with_kind(object, resource)));
         }
     }
-    let events = client.list_all(&Target::within(&chain::EVENTS, namespace), &ListOptions::default()).await?.items;
+    let events = client.list_all(&Target::within(chain::EVENTS, namespace), &ListOptions::default()).await?.items;
     Ok(chain::chain(&root, &objects, &events, records))
 }
 

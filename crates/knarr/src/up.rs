@@ -35,12 +35,13 @@ pub(crate) use instance::{DATA_DIR_MODE, Instance};
 use nodes::Nodes;
 pub(crate) use offer::Offer;
 use plan::{Layout, Placement, Row};
-use reach::{NodeReach, ServerReach};
+use reach::{NodeAddresses, ServerAddresses};
 use schedule::Schedule;
 pub(crate) use steps::Steps;
 
 use crate::component::{self, InProcessServer, ProcessContext};
 use crate::last_backup;
+use crate::registry_flags::RegistryArgs;
 use crate::service_manager::{HealthCheck, ServiceManager};
 
 /// Run a cluster on this host.
@@ -67,7 +68,7 @@ pub(crate) struct Options {
     /// CIDRs of Service cluster IPs, at most one per IP family.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cidr: String,
-    /// Number of nodes: this host, and the others in network namespaces of it.
+    /// Number of nodes: this host, and network namespaces on it for the others.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
     /// CIDRs of the IPs of nodes in network namespaces, one per IP family [default: those of the last start, initially
@@ -75,14 +76,16 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',')]
     pub node_cidr: Vec<netlink::Cidr>,
     #[command(flatten)]
-    pub node_reach: NodeReach,
+    pub node_reach: NodeAddresses,
     #[command(flatten)]
-    pub server_reach: ServerReach,
+    pub server_reach: ServerAddresses,
     /// Name of the cluster, and of its context in kubeconfigs.
     #[arg(long, default_value = "knarr", value_parser = reach::cluster_name)]
     pub cluster_name: String,
     #[command(flatten)]
     pub offer: Offer,
+    #[command(flatten)]
+    pub registries: RegistryArgs,
     /// Addresses of Services of type LoadBalancer: `nodes` for the nodes' addresses, `none`, or a pool of unused
     /// addresses of the nodes' network, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]
@@ -180,6 +183,9 @@ pub(crate) fn launch(
     }
     // Checked before anything is written, and also in the foreground process of `--background`.
     preflight::check_free_space(&options.data_dir)?;
+    if !options.disable.iter().any(|part| part == "kubelet") {
+        options.registries.check()?;
+    }
     if options.background {
         return background::start(&options.data_dir);
     }
@@ -205,7 +211,7 @@ async fn serve(options: &Options, instance: &Instance, backups: Backups) -> Resu
     if options.static_pods {
         static_pods::write(options, &layout, &pki)?;
     }
-    let rows = plan::of(plan::places(&options.store), options, &layout, &pki).into_iter();
+    let rows = plan::of(plan::placements(&options.store), options, &layout, &pki).into_iter();
     let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     component::expect_policies(&gate, &parts);

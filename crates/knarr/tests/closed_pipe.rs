@@ -1,6 +1,6 @@
 //! Commands with a closed standard output, as in `knarr image ls | head -1`.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::process::{Command, Output};
 

@@ -14,7 +14,7 @@ fn knarr(args: &[&str], input: &[u8]) -> Output {
         .spawn()
         .expect("the binary starts");
     child.stdin.take().expect("a pipe").write_all(input).expect("the binary reads its input");
-    child.wait_with_output().expect("the binary ends")
+    child.wait_with_output().expect("the binary exits")
 }
 
 fn convert(encoding: &str, input: &[u8]) -> Vec<u8> {

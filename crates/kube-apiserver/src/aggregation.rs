@@ -48,11 +48,11 @@ pub struct Aggregation {
 }
 
 /// Extension API servers by API group and version.
-type ExtensionServers = BTreeMap<(String, String), Arc<Behind>>;
+type ExtensionServers = BTreeMap<(String, String), Arc<ExtensionVersion>>;
 
 /// A group version that an extension API server serves, with its discovery documents.
 #[derive(Clone, Debug)]
-pub struct Behind {
+pub struct ExtensionVersion {
     /// The spec of the APIService.
     pub remote: Remote,
     /// The APIResourceList; absent until the first successful discovery request.
@@ -63,7 +63,7 @@ pub struct Behind {
     pub swagger: Option<Arc<(String, Value)>>,
 }
 
-impl Behind {
+impl ExtensionVersion {
     /// Whether the extension API server reports the resource as namespaced. `None` if the resource is not listed, or is
     /// listed with both scopes.
     pub fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
@@ -84,7 +84,7 @@ impl Aggregation {
     }
 
     /// Returns the extension API server for a request, or `None` if this server serves the request itself.
-    pub fn remote(&self, info: &Info) -> Option<Arc<Behind>> {
+    pub fn remote(&self, info: &Info) -> Option<Arc<ExtensionVersion>> {
         let served = self.served();
         if served.is_empty() {
             return None;
@@ -105,15 +105,15 @@ impl Aggregation {
         let served = self.served();
         let foreign: Vec<Foreign<'_>> = served
             .values()
-            .map(|behind| Foreign {
-                group: &behind.remote.group,
-                version: &behind.remote.version,
-                group_priority: behind.remote.group_priority,
-                version_priority: behind.remote.version_priority,
-                resources: behind.resources.as_ref(),
-                openapi: behind.openapi.as_ref(),
-                swagger: behind.swagger.as_ref().map(|swagger| (swagger.0.as_str(), &swagger.1)),
-                available: behind.remote.available,
+            .map(|extension| Foreign {
+                group: &extension.remote.group,
+                version: &extension.remote.version,
+                group_priority: extension.remote.group_priority,
+                version_priority: extension.remote.version_priority,
+                resources: extension.resources.as_ref(),
+                openapi: extension.openapi.as_ref(),
+                swagger: extension.swagger.as_ref().map(|swagger| (swagger.0.as_str(), &swagger.1)),
+                available: extension.remote.available,
             })
             .collect();
         make(&foreign)
@@ -137,13 +137,19 @@ impl Aggregation {
 }
 
 /// Proxies a request to the extension API server that serves it.
-pub async fn serve(state: &State, behind: &Behind, request: &RequestInfo, user: &User, stream: Stream) -> HttpResponse {
-    if !behind.remote.available {
+pub async fn serve(
+    state: &State,
+    extension: &ExtensionVersion,
+    request: &RequestInfo,
+    user: &User,
+    stream: Stream,
+) -> HttpResponse {
+    if !extension.remote.available {
         return unavailable();
     }
-    let tls = state.aggregation.tls(&behind.remote);
+    let tls = state.aggregation.tls(&extension.remote);
     let path = request.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let Ok(target) = target(state, &behind.remote, tls, path) else { return unavailable() };
+    let Ok(target) = target(state, &extension.remote, tls, path) else { return unavailable() };
     match pass(&target, request, user, stream).await {
         Ok(response) => response,
         Err(error) => response::text(503, format!("error trying to reach service: {}\n", reached(&error))),

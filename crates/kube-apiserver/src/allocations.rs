@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use admission::View;
 use api::core::service::allocation::{Allocation, AllocationError, AllocationLookup, Config, Plan, RandomSource};
 use api::kind::{Kind, Persistence};
+use api::resources::IP_ADDRESSES;
 use api_registry::decode::kind_name;
 use api_registry::options::WriteOptions;
 use apimachinery::meta::Meta;
@@ -116,7 +117,7 @@ fn object(claim: Allocation, owner: &Value) -> Value {
 
 impl AllocationLookup for State {
     fn ip(&self, ip: IpAddr) -> Option<Str> {
-        let found = self.object("networking.k8s.io", "ipaddresses", "", &ip.to_string())?;
+        let found = self.object(IP_ADDRESSES, "", &ip.to_string())?;
         let owner = found.at(&["spec", "parentRef"])?;
         let text = |field: &str| owner.str_at(&[field]).unwrap_or_default().to_owned();
         Some(format!("{}/{}", text("namespace"), text("name")).into())
@@ -132,13 +133,13 @@ impl AllocationLookup for State {
 pub fn ranges(cidrs: &[String], ports: &str) -> Result<Config, String> {
     let mut ranges = Vec::new();
     for cidr in cidrs {
-        let (address, bits) = cidr.split_once('/').ok_or_else(|| format!("{cidr:?} is no range of addresses"))?;
+        let (address, bits) = cidr.split_once('/').ok_or_else(|| format!("{cidr:?} is not an address range"))?;
         let parsed = address.parse::<IpAddr>().ok().zip(bits.parse::<u8>().ok());
         let range = parsed.filter(|(ip, bits)| *bits <= if ip.is_ipv4() { 32 } else { 128 });
-        ranges.push(range.ok_or_else(|| format!("{cidr:?} is no range of addresses"))?);
+        ranges.push(range.ok_or_else(|| format!("{cidr:?} is not an address range"))?);
     }
-    let (low, high) = ports.split_once('-').ok_or_else(|| format!("{ports:?} is no range of ports"))?;
+    let (low, high) = ports.split_once('-').ok_or_else(|| format!("{ports:?} is not a port range"))?;
     let parsed = low.trim().parse().ok().zip(high.trim().parse().ok()).filter(|(low, high): &(u16, u16)| low <= high);
-    let (low, high) = parsed.ok_or_else(|| format!("{ports:?} is no range of ports"))?;
+    let (low, high) = parsed.ok_or_else(|| format!("{ports:?} is not a port range"))?;
     Ok(Config { ranges, node_ports: low..=high })
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use admission::{CachedObject, View};
+use api::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 use apimachinery::Str;
 use apimachinery::status::Status;
 use apimachinery::time::Time;
@@ -110,7 +111,7 @@ impl Authenticators {
                 let found = self.by_token(&token, self.audiences(), state).await;
                 found.map(|response| response.user).map_err(|_| unauthorized())
             }
-            None if !peer.is_unproved && self.lets_anybody(&request.info.path) => Ok(User::anonymous()),
+            None if !peer.is_unproved && self.allows_anonymous(&request.info.path) => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
@@ -120,7 +121,7 @@ impl Authenticators {
         self.tokens.get(token).cloned().or_else(from_file)
     }
 
-    fn lets_anybody(&self, path: &str) -> bool {
+    fn allows_anonymous(&self, path: &str) -> bool {
         self.anonymous
             && (self.anonymous_paths.is_empty() || self.anonymous_paths.iter().any(|allowed| allowed == path))
     }
@@ -152,7 +153,7 @@ impl Authenticators {
         }
         if self.bootstrap_tokens
             && let Some(token) = bootstrap_token::Token::parse(token)
-            && let Some(secret) = state.object("", "secrets", "kube-system", &token.secret_name())
+            && let Some(secret) = state.object(SECRETS, "kube-system", &token.secret_name())
             && let Ok(user) = token.user(&secret, now())
         {
             return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
@@ -178,37 +179,38 @@ impl Authenticators {
 ///
 /// # Errors
 /// The Authorization header is not text, or the WebSocket protocol header contains an invalid token.
-fn bearer_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
+fn bearer_token(headers: &mut HeaderMap) -> Result<Option<String>, InvalidToken> {
     if let Some(value) = headers.remove(AUTHORIZATION) {
         // Other authentication schemes are ignored.
-        return Ok(bearer::from_header(text(&value).ok_or(NoToken)?).map(str::to_owned));
+        return Ok(bearer::from_header(text(&value).ok_or(InvalidToken)?).map(str::to_owned));
     }
     let header_text = |name: &HeaderName| headers.get(name).and_then(text).unwrap_or_default();
     if !header_text(&UPGRADE).eq_ignore_ascii_case("websocket") {
         return Ok(None);
     }
-    let Some((token, others)) = bearer::from_protocols(header_text(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)?
+    let Some((token, others)) =
+        bearer::from_protocols(header_text(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| InvalidToken)?
     else {
         return Ok(None);
     };
-    let others = others.join(", ").parse().map_err(|_| NoToken)?;
+    let others = others.join(", ").parse().map_err(|_| InvalidToken)?;
     headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
     Ok(Some(token))
 }
 
 /// The headers should contain a token but do not contain a valid one.
 #[derive(Debug)]
-struct NoToken;
+struct InvalidToken;
 
 /// Checks that the objects a service account token is bound to still exist.
 fn check_bound_objects(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResult, bound::Rejection> {
     let mut objects: [Option<CachedObject>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
         let (slot, found) = match lookup {
-            Lookup::Account(namespace, name) => (0, view.object("", "serviceaccounts", namespace, name)),
-            Lookup::Pod(namespace, name) => (1, view.object("", "pods", namespace, name)),
-            Lookup::Secret(namespace, name) => (2, view.object("", "secrets", namespace, name)),
-            Lookup::Node(name) => (3, view.object("", "nodes", "", name)),
+            Lookup::Account(namespace, name) => (0, view.object(SERVICE_ACCOUNTS, namespace, name)),
+            Lookup::Pod(namespace, name) => (1, view.object(PODS, namespace, name)),
+            Lookup::Secret(namespace, name) => (2, view.object(SECRETS, namespace, name)),
+            Lookup::Node(name) => (3, view.object(NODES, "", name)),
         };
         objects[slot] = found;
     }

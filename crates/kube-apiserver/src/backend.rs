@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_configuration_names_a_url_or_a_service() {
+    fn client_configuration_names_a_url_or_a_service() {
         let check = |config: Value, expect: Result<Backend, ClientConfigError>| {
             assert_eq!(Destination::of(&config).map(|destination| destination.backend), expect);
         };

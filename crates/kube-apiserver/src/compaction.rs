@@ -44,7 +44,9 @@ async fn compact(store: &Client, round: &Round) -> Result<Round, ClientError> {
             failure: vec![Operation::Range(Range::of(Span::key(KEY)))],
         })
         .await?;
-    let Reply::Txn { succeeded, replies } = &outcome.reply else { unreachable!("a transaction is answered as one") };
+    let Reply::Txn { succeeded, replies } = &outcome.reply else {
+        unreachable!("a transaction has a transaction reply")
+    };
     if !succeeded {
         let found = replies.iter().find_map(|reply| match &reply.body {
             OperationBody::Range(reply) => reply.records.first(),

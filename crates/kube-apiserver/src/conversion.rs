@@ -56,7 +56,7 @@ pub fn is_outdated(kind: &Kind, stored: &Value) -> bool {
 /// Converts an object to a version. Its apiVersion names its current version.
 pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value) -> Result<Value, Status> {
     let mut served = convert_all(state, kind, version, vec![object], false).await?;
-    Ok(served.pop().expect("as many come back as were given"))
+    Ok(served.pop().expect("one object is converted to one object"))
 }
 
 /// Converts an object to the storage version.

@@ -156,7 +156,7 @@ fn openapi3(state: &State, request: &RequestInfo, table: &openapi::Table<'_>, do
     let hash = v3::document_hash(table, document)?;
     let key = format!("v3/{document}");
     let packed = state.documents.get(&key, hash.clone(), || {
-        let document = v3::document(table, document).expect("what has a hash has a document");
+        let document = v3::document(table, document).expect("every hash belongs to a document");
         CompressedDocument::json(&document)
     });
     let mut response = packed_response(request, &packed, "application/json");

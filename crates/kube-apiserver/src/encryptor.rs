@@ -69,7 +69,7 @@ pub struct Encryptor {
     file: File,
     layout: Layout,
     /// Group and resource of the built-in kinds by key prefix.
-    places: BTreeMap<String, (Str, Str)>,
+    resources_by_prefix: BTreeMap<String, (Str, Str)>,
     rules: RwLock<Arc<Rules>>,
     keyring: Arc<RwLock<Keyring>>,
 }
@@ -102,8 +102,8 @@ impl Encryptor {
         }
         let prefix_entry =
             |kind: &Arc<Kind>| (storage::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
-        let places = kinds.iter().map(prefix_entry).collect();
-        Ok(Self { file, layout, places, rules: RwLock::new(Arc::new(rules)), keyring })
+        let resources_by_prefix = kinds.iter().map(prefix_entry).collect();
+        Ok(Self { file, layout, resources_by_prefix, rules: RwLock::new(Arc::new(rules)), keyring })
     }
 
     /// Refreshes the seeds, and reloads the configuration if that is enabled; never returns.
@@ -192,7 +192,8 @@ impl Encryptor {
         let below = text.strip_prefix(&self.layout.root).unwrap_or_default().trim_start_matches('/');
         let mut parts = below.splitn(3, '/');
         let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let known = self.places.get(&format!("{first}/{second}")).or_else(|| self.places.get(first));
+        let known =
+            self.resources_by_prefix.get(&format!("{first}/{second}")).or_else(|| self.resources_by_prefix.get(first));
         known.cloned().unwrap_or_else(|| (first.into(), second.into()))
     }
 }

@@ -131,27 +131,27 @@ impl Fairness {
         deadline: Option<Instant>,
     ) -> Admission {
         let now = self.now();
-        let (classification, outcome, bell) = {
+        let (classification, outcome, wakeup) = {
             let mut inner = self.lock();
             let Control::PriorityAndFairness(control) = &mut inner.control else {
                 unreachable!("the control never changes")
             };
             let arrival = control.arrive(digest, estimate, now);
             inner.ring(&arrival.admitted);
-            let bell = match arrival.outcome {
+            let wakeup = match arrival.outcome {
                 Outcome::Queued(ticket) => {
-                    let (bell, hears) = oneshot::channel();
-                    inner.waiting.insert(ticket, bell);
-                    Some(hears)
+                    let (wakeup, receiver) = oneshot::channel();
+                    inner.waiting.insert(ticket, wakeup);
+                    Some(receiver)
                 }
                 Outcome::Admitted(_) | Outcome::Rejected { .. } => None,
             };
-            (arrival.classification, arrival.outcome, bell)
+            (arrival.classification, arrival.outcome, wakeup)
         };
-        let seat = match (outcome, bell) {
-            (Outcome::Queued(ticket), Some(bell)) => {
+        let seat = match (outcome, wakeup) {
+            (Outcome::Queued(ticket), Some(wakeup)) => {
                 let deadline = deadline.map(|deadline| self.moment(deadline));
-                self.wait(ticket, bell, wait_until(now, deadline)).await
+                self.wait(ticket, wakeup, wait_until(now, deadline)).await
             }
             (Outcome::Admitted(ticket) | Outcome::Queued(ticket), _) => Ok(self.seat(SeatGrant::Ticket(ticket))),
             (Outcome::Rejected { retry_after_seconds, .. }, _) => Err(TooManyRequests { retry_after_seconds }),
@@ -220,12 +220,12 @@ impl Fairness {
     async fn wait(
         self: &Arc<Self>,
         ticket: Ticket,
-        bell: oneshot::Receiver<()>,
+        wakeup: oneshot::Receiver<()>,
         until: Moment,
     ) -> Result<Seat, TooManyRequests> {
         let mut waiter = QueuePosition { fairness: self, ticket: Some(ticket) };
         let until = self.origin + Duration::from_nanos(until.nanos());
-        let called = tokio::time::timeout_at(until, bell).await;
+        let called = tokio::time::timeout_at(until, wakeup).await;
         waiter.ticket = None;
         if matches!(called, Ok(Ok(()))) {
             return Ok(self.seat(SeatGrant::Ticket(ticket)));
@@ -318,9 +318,9 @@ impl Inner {
     /// Wakes the dispatched requests.
     fn ring(&mut self, tickets: &[Ticket]) {
         for ticket in tickets {
-            if let Some(bell) = self.waiting.remove(ticket) {
+            if let Some(wakeup) = self.waiting.remove(ticket) {
                 // A request that no longer listens releases its position itself.
-                let _ = bell.send(());
+                let _ = wakeup.send(());
             }
         }
     }
@@ -409,7 +409,7 @@ mod tests {
         let mut first = loop {
             let mut asking = Box::pin(request_seat(&fairness, None));
             match asking.as_mut().now_or_never() {
-                Some(admission) => seats.push(admission.seat.expect("nobody is sent away yet")),
+                Some(admission) => seats.push(admission.seat.expect("the request is admitted")),
                 None => break asking,
             }
         };
@@ -417,15 +417,15 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         assert_eq!(waiting(&fairness), 2);
         drop(second);
-        assert_eq!(waiting(&fairness), 1, "a client that leaves gives up its place");
-        drop(seats.pop().expect("somebody has a seat"));
-        let admission = first.as_mut().now_or_never().expect("its turn has come");
+        assert_eq!(waiting(&fairness), 1, "a request that is cancelled leaves the queue");
+        drop(seats.pop().expect("a request has a seat"));
+        let admission = first.as_mut().now_or_never().expect("the queued request gets the seat");
         assert!(admission.seat.is_ok());
         assert_eq!(waiting(&fairness), 0);
     }
 
     #[tokio::test]
-    async fn a_request_is_queued_for_at_most_a_quarter_of_its_timeout() {
+    async fn request_is_queued_for_at_most_a_quarter_of_its_timeout() {
         let fairness = fairness();
         let mut seats = Vec::new();
         let deadline = || Some(Instant::now() + Duration::from_millis(40));

@@ -127,7 +127,7 @@ async fn store(state: &State) -> Result<(), String> {
     let result = match tokio::time::timeout(STORE_TIMEOUT, state.store.revision()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("the store is not available: {error}")),
-        Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
+        Err(_) => Err(format!("the store did not respond within {STORE_TIMEOUT:?}")),
     };
     *last = Some((Instant::now(), result.clone()));
     result

@@ -29,5 +29,5 @@ pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
 /// Never: the client's settings are valid.
 pub fn admin(state: Arc<State>) -> Client {
     let user = User::authenticated("admin", ["system:masters".into()]);
-    Client::new(transport(state, Some(user)), Settings::default()).expect("settings of our own")
+    Client::new(transport(state, Some(user)), Settings::default()).expect("constant settings are valid")
 }

@@ -103,37 +103,69 @@ impl Default for Metrics {
         const RESULT: [&str; 1] = ["result"];
         let short = || Histogram::new(&SHORT_SECONDS);
         Self {
-            requests: counter("apiserver_request_total", "Requests that were answered.", &CODED),
-            durations: spread("apiserver_request_duration_seconds", "How long requests took.", &REQUEST, || {
-                Histogram::new(&SECONDS)
-            }),
-            sizes: spread("apiserver_response_sizes", "How large answers to reads were.", &PLAIN, || {
+            requests: counter("apiserver_request_total", "Number of requests.", &CODED),
+            durations: spread(
+                "apiserver_request_duration_seconds",
+                "Latency of responses in seconds.",
+                &REQUEST,
+                || Histogram::new(&SECONDS),
+            ),
+            sizes: spread("apiserver_response_sizes", "Size of responses to reads in bytes.", &PLAIN, || {
                 Histogram::new(&RESPONSE_BYTES)
             }),
-            long_running: gauge("apiserver_longrunning_requests", "Requests that are open and stay so.", &PLAIN),
-            deprecated: gauge("apiserver_requested_deprecated_apis", "Versions that go away.", &DEPRECATED),
-            watch_events: counter("apiserver_watch_events_total", "Events that were sent to watchers.", &KIND),
-            watch_event_sizes: spread("apiserver_watch_events_sizes", "How large these events were.", &KIND, || {
-                Histogram::new(&EVENT_BYTES)
-            }),
-            attempts: counter("authentication_attempts", "Attempts to prove who one is.", &RESULT),
-            attempt_seconds: spread("authentication_duration_seconds", "How long these took.", &RESULT, short),
-            users: counter("authenticated_user_requests", "Requests by who made them.", &["username"]),
-            authorizations: counter("authorization_attempts_total", "Decisions of the authorizers.", &RESULT),
-            authorization_seconds: spread("authorization_duration_seconds", "How long these took.", &RESULT, short),
+            long_running: gauge("apiserver_longrunning_requests", "Number of active long-running requests.", &PLAIN),
+            deprecated: gauge(
+                "apiserver_requested_deprecated_apis",
+                "Deprecated API versions that were requested, with the release that removes them.",
+                &DEPRECATED,
+            ),
+            watch_events: counter("apiserver_watch_events_total", "Number of events sent to watch clients.", &KIND),
+            watch_event_sizes: spread(
+                "apiserver_watch_events_sizes",
+                "Size of events sent to watch clients in bytes.",
+                &KIND,
+                || Histogram::new(&EVENT_BYTES),
+            ),
+            attempts: counter("authentication_attempts", "Number of authentication attempts.", &RESULT),
+            attempt_seconds: spread(
+                "authentication_duration_seconds",
+                "Latency of authentication in seconds.",
+                &RESULT,
+                short,
+            ),
+            users: counter(
+                "authenticated_user_requests",
+                "Number of authenticated requests, by user name.",
+                &["username"],
+            ),
+            authorizations: counter("authorization_attempts_total", "Number of authorization attempts.", &RESULT),
+            authorization_seconds: spread(
+                "authorization_duration_seconds",
+                "Latency of authorization in seconds.",
+                &RESULT,
+                short,
+            ),
             admission: Admission::default(),
             store_seconds: spread(
                 "etcd_request_duration_seconds",
-                "How long the store took.",
+                "Latency of store requests in seconds.",
                 &["operation", "type"],
                 || Histogram::new(&STORE_SECONDS),
             ),
-            handshake_errors: counter("apiserver_tls_handshake_errors_total", "Handshakes that failed.", &[]),
-            audit_events: counter("apiserver_audit_event_total", "Events for the audit log.", &[]),
-            audit_errors: counter("apiserver_audit_error_total", "Events that a backend lost.", &["plugin"]),
+            handshake_errors: counter("apiserver_tls_handshake_errors_total", "Number of failed TLS handshakes.", &[]),
+            audit_events: counter(
+                "apiserver_audit_event_total",
+                "Number of audit events sent to the audit backends.",
+                &[],
+            ),
+            audit_errors: counter(
+                "apiserver_audit_error_total",
+                "Number of audit events that a backend could not record.",
+                &["plugin"],
+            ),
             audit_rejected: counter(
                 "apiserver_audit_requests_rejected_total",
-                "Requests that were lost with them.",
+                "Number of requests rejected because a blocking audit backend failed.",
                 &[],
             ),
             of_process: OnceLock::new(),
@@ -322,7 +354,7 @@ fn counted_user(user: &User) -> &str {
 fn stored(state: &State, out: &mut String) {
     let table = state.table();
     let kinds = || table.kinds.iter().filter(|kind| matches!(kind.persistence, Persistence::Stored { .. }));
-    let help = "Objects that are stored.";
+    let help = "Number of stored objects.";
     head("apiserver_storage_objects", help, "gauge", out);
     for kind in kinds() {
         let resource = kind.qualified_resource();
@@ -334,7 +366,12 @@ fn stored(state: &State, out: &mut String) {
         let labels = FormattedLabels::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
         sample("apiserver_resource_objects", &labels, state.cache.kind_cache(kind).len(), out);
     }
-    head("apiserver_watch_cache_resource_version", "The revision that the watch cache has reached.", "gauge", out);
+    head(
+        "apiserver_watch_cache_resource_version",
+        "Resource version up to which the watch cache is current.",
+        "gauge",
+        out,
+    );
     sample("apiserver_watch_cache_resource_version", &FormattedLabels::of([]), state.cache.reached(), out);
 }
 
@@ -347,7 +384,7 @@ fn flow(state: &State, out: &mut String) {
         if one.name != name {
             name = one.name;
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-            head(name, "Measured by priority and fairness.", kind, out);
+            head(name, one.help(), kind, out);
         }
         sample(
             name,
@@ -357,7 +394,7 @@ fn flow(state: &State, out: &mut String) {
         );
     }
     let name = "apiserver_flowcontrol_request_wait_duration_seconds";
-    head(name, "How long requests waited for a seat.", "histogram", out);
+    head(name, "Time that requests waited in their queue, in seconds.", "histogram", out);
     for series in &snapshot.series {
         for (execute, waited) in [("true", &series.wait_executed), ("false", &series.wait_rejected)] {
             let labels = [
@@ -371,7 +408,7 @@ fn flow(state: &State, out: &mut String) {
         }
     }
     let name = "apiserver_flowcontrol_request_execution_seconds";
-    head(name, "How long requests had a seat.", "histogram", out);
+    head(name, "Execution time of requests, in seconds.", "histogram", out);
     for series in snapshot.series.iter().filter(|series| series.execution.count > 0) {
         let labels = [("flow_schema", series.flow_schema.as_str()), ("priority_level", series.priority_level.as_str())];
         let ran = &series.execution;
@@ -380,7 +417,7 @@ fn flow(state: &State, out: &mut String) {
 }
 
 fn build(out: &mut String) {
-    let help = "What this server is.";
+    let help = "Version of this server; the value is always 1.";
     head("kubernetes_build_info", help, "gauge", out);
     let labels = [("git_version", crate::discovery::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
     sample("kubernetes_build_info", &FormattedLabels::of(labels), 1, out);

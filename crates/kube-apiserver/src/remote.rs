@@ -70,7 +70,7 @@ impl Remote {
             let failed = match tokio::time::timeout_at(end, self.once(body.clone())).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(failed)) => failed,
-                Err(_) => return Err(format!("no answer within {within:?}: context deadline exceeded")),
+                Err(_) => return Err(format!("no response within {within:?}: context deadline exceeded")),
             };
             match pauses.next() {
                 Some(pause) if failed.passing && Instant::now() + *pause < end => tokio::time::sleep(*pause).await,
@@ -96,7 +96,7 @@ impl Remote {
             let frame = frame.map_err(|error| AttemptError { message: error.to_string(), passing: true })?;
             let Ok(data) = frame.into_data() else { continue };
             if whole.len() + data.len() > RESPONSE_BYTES_MAX {
-                return Err(AttemptError { message: "the answer is too long".to_owned(), passing: false });
+                return Err(AttemptError { message: "the response is too long".to_owned(), passing: false });
             }
             whole.extend_from_slice(&data);
         }

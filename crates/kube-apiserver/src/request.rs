@@ -122,7 +122,7 @@ async fn in_time(
         return live(state, peer, request, stream, trace).await;
     }
     trace.deadline = Some(trace.arrived + time_allowed(request, state.request_timeout)?);
-    let deadline = trace.deadline.expect("just set");
+    let deadline = trace.deadline.expect("the deadline was set above");
     match tokio::time::timeout_at(deadline, live(state, peer, request, stream, trace)).await {
         Ok(lived) => lived,
         Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0).into()),
@@ -188,7 +188,7 @@ async fn verb(
     trace: &mut RequestTrace,
 ) -> Result<HttpResponse, Rejection> {
     if let Some(remote) = state.aggregation.remote(&request.info) {
-        let stream = stream.take().expect("nobody took it before");
+        let stream = stream.take().expect("the stream is taken only once");
         return Ok(aggregation::serve(state, &remote, request, &user, stream).await);
     }
     let Some(resource) = &request.info.resource else {
@@ -211,7 +211,7 @@ async fn verb(
     let (body, stream) = if streams {
         (Bytes::new(), stream.take())
     } else {
-        match read(&mut stream.as_mut().expect("nobody took it before").body).await {
+        match read(&mut stream.as_mut().expect("the stream is taken only once").body).await {
             Ok(body) => (body, None),
             Err(status) => return Ok(response::status(&status, accepted)),
         }

@@ -174,7 +174,7 @@ pub async fn compressed(response: HttpResponse) -> HttpResponse {
             Response::from_parts(parts, Body::Full(packed.into()))
         }
         Ok(Err(bytes)) => Response::from_parts(parts, Body::Full(bytes)),
-        Err(_) => status(&Status::internal_error("the answer could not be compressed"), PLAIN),
+        Err(_) => status(&Status::internal_error("the response could not be compressed"), PLAIN),
     }
 }
 

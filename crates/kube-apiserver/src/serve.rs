@@ -130,7 +130,7 @@ async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finis
 }
 
 /// The body of a response of the listener.
-#[expect(clippy::large_enum_variant, reason = "nearly all responses are those of the API, which should not be boxed")]
+#[expect(clippy::large_enum_variant, reason = "API responses are the most frequent ones and should not be boxed")]
 enum ListenerBody {
     Api(TracedBody),
     Mounted(client::Body),

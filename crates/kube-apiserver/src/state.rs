@@ -193,7 +193,7 @@ fn random<const N: usize>() -> [u8; N] {
             aws_lc_rs::rand::fill(left).expect("the kernel gives random bytes");
         }
         let rest = left.len() - N;
-        let drawn = left[rest..].try_into().expect("so many are left");
+        let drawn = left[rest..].try_into().expect("enough bytes are left");
         left.truncate(rest);
         drawn
     })

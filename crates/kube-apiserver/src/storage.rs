@@ -2,7 +2,7 @@
 //!
 //! An object is JSON under `/registry/<prefix>/<namespace>/<name>`, without its resourceVersion, which is the revision
 //! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and
-//! insert the resourceVersion at the offset in [`Places`].
+//! insert the resourceVersion at the offset in [`Offsets`].
 
 use admission::Effect;
 use api::kind::{Kind, Persistence};
@@ -23,11 +23,11 @@ pub struct Layout {
 /// Reasons why a stored object cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("the stored object is no JSON")]
+    #[error("the stored object is not valid JSON")]
     Json(#[from] json::Error),
     #[error("the stored protobuf cannot be read")]
     Protobuf(#[from] protobuf::Error),
-    #[error("what is stored is not an object")]
+    #[error("the stored value is not an object")]
     NotAnObject,
 }
 
@@ -40,7 +40,7 @@ const BUILT_IN: &[u8] = b"{\"kind\":\"";
 
 /// Offsets in an encoded object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct Offsets {
     /// Offset of the key `metadata`. In a built-in object only `kind` and `apiVersion` come before it.
     pub metadata: u32,
     /// Offset at which the resourceVersion is inserted: after the metadata field that precedes it.
@@ -122,22 +122,22 @@ pub fn decode(bytes: &[u8], revision: Revision) -> Result<Value, Unreadable> {
 
 /// Returns bytes in the form in which they are served, and their offsets. Bytes that [`encode`] did not write are
 /// encoded again: those of upstream's API server, and those of earlier releases with another field order.
-pub fn served_form(bytes: Bytes) -> Result<(Bytes, Places), Unreadable> {
-    if let Some(places) = places(&bytes) {
-        return Ok((bytes, places));
+pub fn served_form(bytes: Bytes) -> Result<(Bytes, Offsets), Unreadable> {
+    if let Some(offsets) = offsets(&bytes) {
+        return Ok((bytes, offsets));
     }
     let bytes = encode(&decode(&bytes, 0)?);
-    let places = places(&bytes).ok_or(Unreadable::NotAnObject)?;
-    Ok((bytes, places))
+    let offsets = offsets(&bytes).ok_or(Unreadable::NotAnObject)?;
+    Ok((bytes, offsets))
 }
 
 /// Whether the bytes have the form that [`encode`] writes.
 pub fn is_encoded(bytes: &[u8]) -> bool {
-    places(bytes).is_some()
+    offsets(bytes).is_some()
 }
 
 /// Returns the offsets if [`encode`] wrote the bytes.
-fn places(bytes: &[u8]) -> Option<Places> {
+fn offsets(bytes: &[u8]) -> Option<Offsets> {
     let is_built_in = bytes.starts_with(BUILT_IN);
     let mut fields = RawEntries::new(bytes, 0);
     let metadata =
@@ -150,7 +150,7 @@ fn places(bytes: &[u8]) -> Option<Places> {
         }
     };
     let before = RawEntries::new(bytes, metadata.value).take_while(|field| comes_before(field.key)).last()?;
-    Some(Places { metadata: u32::try_from(metadata.start).ok()?, version: u32::try_from(before.end(bytes)?).ok()? })
+    Some(Offsets { metadata: u32::try_from(metadata.start).ok()?, version: u32::try_from(before.end(bytes)?).ok()? })
 }
 
 /// Returns the metadata of a custom resource with sorted fields. Earlier releases wrote `apiVersion`, `kind` and
@@ -210,14 +210,14 @@ mod tests {
     use super::*;
 
     fn served(stored: &[u8]) -> String {
-        let (bytes, places) = served_form(Bytes::copy_from_slice(stored)).unwrap();
-        let (before, after) = bytes.split_at(places.version as usize);
-        assert!(bytes[places.metadata as usize..].starts_with(b"\"metadata\":{"));
+        let (bytes, offsets) = served_form(Bytes::copy_from_slice(stored)).unwrap();
+        let (before, after) = bytes.split_at(offsets.version as usize);
+        assert!(bytes[offsets.metadata as usize..].starts_with(b"\"metadata\":{"));
         [before, b",\"resourceVersion\":\"3\"", after].concat().try_into().unwrap()
     }
 
     #[test]
-    fn an_object_is_stored_in_type_field_order_without_resource_version() {
+    fn object_is_stored_in_type_field_order_without_resource_version() {
         let text =
             br#"{"data":{"a":"b"},"apiVersion":"v1","metadata":{"labels":{"x":"y"},"uid":"u","resourceVersion":"3","name":"x"},"kind":"ConfigMap"}"#;
         let object = json::parse(text).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_metadata_cannot_be_served() {
+    fn object_without_metadata_cannot_be_served() {
         for stored in
             ["{}", "[]", r#"{"kind":"Pod","apiVersion":"v1"}"#, r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#]
         {

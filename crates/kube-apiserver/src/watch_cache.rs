@@ -36,7 +36,7 @@ const RECENT_MAX: usize = 256;
 
 /// The watch cache of all kinds.
 pub struct Cache {
-    shelves: RwLock<BTreeMap<String, Arc<KindCache>>>,
+    kind_caches: RwLock<BTreeMap<String, Arc<KindCache>>>,
     reached: watch::Sender<Revision>,
     /// Whether the watch of the store is running.
     fed: AtomicBool,
@@ -45,7 +45,7 @@ pub struct Cache {
     /// Notified when `unfilled` gets an entry.
     made: Notify,
     /// Notified when a reader waits for a revision that no event has brought: the feed requests the store's progress.
-    nudge: Notify,
+    progress_request: Notify,
     /// Whether a client in this process receives decoded objects.
     shares_objects: AtomicBool,
     /// The most recently decoded objects, so that the next reader need not decode them again.
@@ -55,18 +55,18 @@ pub struct Cache {
 /// The cache did not reach the revision within the timeout.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the watch cache has not reached revision {0} in time")]
-pub struct Behind(pub Revision);
+pub struct CacheLag(pub Revision);
 
 impl Cache {
     /// Creates an empty cache with a kind cache for every built-in kind and for the internal kinds.
     pub fn new(kinds: &[Arc<Kind>], internal: &[Kind]) -> Self {
         let cache = Self {
-            shelves: RwLock::default(),
+            kind_caches: RwLock::default(),
             reached: watch::Sender::new(0),
             fed: AtomicBool::new(false),
             unfilled: Mutex::default(),
             made: Notify::new(),
-            nudge: Notify::new(),
+            progress_request: Notify::new(),
             shares_objects: AtomicBool::new(false),
             recent: Mutex::default(),
         };
@@ -86,11 +86,11 @@ impl Cache {
     /// Returns the cache of a kind with its current selectable fields; creates the cache if it does not exist.
     pub fn kind_cache(&self, kind: &Kind) -> Arc<KindCache> {
         let prefix = storage::prefix(kind);
-        if let Some(kind_cache) = self.shelves.read().expect("no holder panics").get(prefix) {
+        if let Some(kind_cache) = self.kind_caches.read().expect("no holder panics").get(prefix) {
             return kind_cache.clone();
         }
-        let mut shelves = self.shelves.write().expect("no holder panics");
-        let kind_cache = shelves.entry(prefix.to_owned()).or_insert_with(|| {
+        let mut kind_caches = self.kind_caches.write().expect("no holder panics");
+        let kind_cache = kind_caches.entry(prefix.to_owned()).or_insert_with(|| {
             self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
             self.made.notify_one();
             Arc::new(KindCache::new(kind))
@@ -106,7 +106,7 @@ impl Cache {
 
     /// Drops the cache of a kind that is no longer served and closes its watches.
     pub fn remove(&self, kind: &Kind) {
-        let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
+        let dropped = self.kind_caches.write().expect("no holder panics").remove(storage::prefix(kind));
         if let Some(kind_cache) = dropped {
             kind_cache.pass_to(0);
         }
@@ -144,16 +144,16 @@ impl Cache {
     }
 
     /// Waits until the cache has reached `revision`.
-    pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), Behind> {
+    pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheLag> {
         if self.reached() >= revision {
             return Ok(());
         }
         let mut reached = self.reached.subscribe();
-        self.nudge.notify_one();
+        self.progress_request.notify_one();
         let arrived = tokio::time::timeout(at_most, reached.wait_for(|reached| *reached >= revision)).await;
         match arrived {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(Behind(revision)),
+            _ => Err(CacheLag(revision)),
         }
     }
 

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_is_disconnected_and_one_that_reads_is_not() {
+    async fn client_that_does_not_read_is_disconnected_and_one_that_reads_is_not() {
         let (server, mut client) = tokio::io::duplex(16);
         let mut server = Patient::new(server, Duration::from_millis(20));
         let reads = tokio::spawn(async move {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::resources::RESOURCE_CLAIMS;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value, value};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
@@ -12,7 +13,6 @@ use controller::kinds;
 use controller_runtime::Caches;
 use scheduler::Pod;
 use scheduler::devices::{Create, EXTENDED_ANNOTATION, Plan, Reserve};
-use scheduler::engine::Kind;
 use scheduler::framework::Release;
 
 /// Finalizer that protects a claim while it is allocated.
@@ -55,7 +55,7 @@ impl Claims {
 
     /// Whether the binding conditions of all devices are true; fails if they never will be.
     pub(crate) fn are_ready(&self, claims: &[Key]) -> Result<bool, String> {
-        let Some(reader) = self.caches.reader(Kind::ResourceClaims.name()) else { return Ok(true) };
+        let Some(reader) = self.caches.reader(RESOURCE_CLAIMS) else { return Ok(true) };
         let objects = reader.snapshot().objects;
         let mut all = true;
         for claim in claims.iter().filter_map(|key| objects.get(key)) {
@@ -66,7 +66,7 @@ impl Claims {
 
     /// Waits until the devices are ready. After `timeout`, deallocates the claims and fails.
     pub(crate) async fn ready(&self, claims: &[Key], timeout: Duration) -> Result<(), String> {
-        let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
+        let Some(mut reader) = self.caches.reader(RESOURCE_CLAIMS).cloned() else { return Ok(()) };
         let deadline = tokio::time::Instant::now() + timeout;
         while !self.are_ready(claims)? {
             match tokio::time::timeout_at(deadline, reader.advanced()).await {
@@ -110,7 +110,8 @@ impl Claims {
     /// Writes allocation and reservation of a claim.
     async fn write(&mut self, reserve: &Reserve) -> Result<(), String> {
         let name = format!("{}/{}", reserve.key.namespace, reserve.key.name);
-        let mut object = cached(&self.caches, &reserve.key).ok_or_else(|| format!("claim {name} is gone"))?;
+        let mut object =
+            self.caches.get(RESOURCE_CLAIMS, &reserve.key).ok_or_else(|| format!("claim {name} is gone"))?;
         for attempt in 1.. {
             if Meta::of(&object).uid() != reserve.uid || Meta::of(&object).is_deleting() {
                 return Err(format!("claim {name} got deleted in the meantime"));
@@ -146,7 +147,7 @@ impl Claims {
             }
             set_status(object, "allocation", allocation);
         }
-        let mut users = object.at(&["status", "reservedFor"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+        let mut users = object.list_at(&["status", "reservedFor"]).to_vec();
         let (name, uid) = (self.pod.name.as_str(), self.pod.uid.as_str());
         if !users.iter().any(|user| user.str_at(&["uid"]) == Some(uid)) {
             users.push(value!({"resource": "pods", "name": name, "uid": uid}));
@@ -193,7 +194,7 @@ impl Claims {
     }
 
     async fn reached(&self) -> Result<(), String> {
-        match self.caches.reader(Kind::ResourceClaims.name()) {
+        match self.caches.reader(RESOURCE_CLAIMS) {
             Some(reader) => reader.reached(self.revision).await.map_err(|error| error.to_string()),
             None => Err("claims of devices are not watched".to_owned()),
         }
@@ -205,7 +206,7 @@ pub(crate) async fn release(client: Client, caches: Arc<Caches>, release: Releas
     match release {
         Release::Delete(key) => delete(client, caches, key).await,
         Release::Deallocate(key) => {
-            let Some(mut object) = cached(&caches, &key) else { return };
+            let Some(mut object) = caches.get(RESOURCE_CLAIMS, &key) else { return };
             if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
                 status.retain(|field, _| !matches!(field, "allocation" | "reservedFor" | "devices"));
             }
@@ -219,7 +220,7 @@ pub(crate) async fn release(client: Client, caches: Arc<Caches>, release: Releas
 
 /// Removes the finalizer of a claim and deletes it. A claim that does not exist is not an error.
 async fn delete(client: Client, caches: Arc<Caches>, key: Key) {
-    match try_delete(client, cached(&caches, &key), &key).await {
+    match try_delete(client, caches.get(RESOURCE_CLAIMS, &key), &key).await {
         Err(error) if !error.is_not_found() => {
             tracing::warn!(claim = %key, %error, "failed to delete the ResourceClaim for extended resources");
         }
@@ -255,7 +256,7 @@ fn is_ready(claim: &Value) -> Result<bool, String> {
             conditions.iter().find(own)
         };
         if let Some(failed) = list(result, "bindingFailureConditions").iter().find_map(truth) {
-            let text = |field: &str| failed.str_at(&[field]).unwrap_or_default();
+            let text = |field: &str| failed.text_at(&[field]);
             let (name, reason, message) = (Meta::of(claim).name(), text("reason"), text("message"));
             return Err(format!("claim {name} binding failed: reason={reason}, message={message:?}"));
         }
@@ -276,10 +277,6 @@ fn set_status(object: &mut Value, field: &str, value: Value) {
 
 fn revision(object: &Value) -> u64 {
     Meta::of(object).resource_version().parse().unwrap_or_default()
-}
-
-fn cached(caches: &Arc<Caches>, key: &Key) -> Option<Value> {
-    caches.reader(Kind::ResourceClaims.name())?.get(key).map(|entry| entry.value.clone())
 }
 
 #[cfg(test)]

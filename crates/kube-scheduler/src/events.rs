@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use apimachinery::{Key, Resource, Str, Value, value};
+use api::resources::versioned::EVENTS_K8S_IO;
+use apimachinery::{Key, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use component_base::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
-
-static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
 
 /// Maximum queued events; more are dropped.
 const WAITING_MAX: usize = 4096;
@@ -170,18 +169,18 @@ impl Sender {
 async fn write(client: &Client, event: &Value, again: Option<Value>) -> Result<(), Error> {
     let key = Key::of(event);
     if let Some(patch) = again {
-        let target = Target::object(&EVENTS, &key);
+        let target = Target::object(&EVENTS_K8S_IO, &key);
         match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
             // The event has expired on the server and is created again.
             Err(error) if error.is_not_found() => {}
             other => return other.map(drop),
         }
     }
-    client.create(&Target::within(&EVENTS, key.namespace), event, &WriteOptions::default()).await.map(drop)
+    client.create(&Target::within(&EVENTS_K8S_IO, key.namespace), event, &WriteOptions::default()).await.map(drop)
 }
 
 fn event(it: &Occurrence, instance: &str, now: apimachinery::time::Time) -> Value {
-    let text = |field: &str| it.regarding.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| it.regarding.text_at(&[field]);
     let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
     // As upstream names events: unique by nanoseconds.
     let nanos = i128::from(now.unix_seconds()) * 1_000_000_000 + i128::from(now.nanos());
@@ -205,7 +204,7 @@ fn patch(count: i64, at: &str) -> Value {
 
 /// Returns the key of a series, which ignores the note.
 fn key(it: &Occurrence) -> String {
-    let uid = |reference: &Value| reference.str_at(&["uid"]).unwrap_or_default().to_owned();
+    let uid = |reference: &Value| reference.text_at(&["uid"]).to_owned();
     let related = it.related.as_ref().map(uid).unwrap_or_default();
     format!("{}\0{}\0{}\0{}\0{}\0{related}", it.controller, it.kind, it.reason, it.action, uid(&it.regarding))
 }

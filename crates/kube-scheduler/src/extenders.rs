@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::resources::{NODES, PODS};
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Str, Value, json, value};
 use base64::Engine as _;
@@ -17,8 +18,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
 use scheduler::Pod;
-use scheduler::engine::Kind;
-use scheduler::extender::{Answers, Eviction, Extender, ExtenderRequest, SCALE, TlsConfig};
+use scheduler::extender::{Eviction, Extender, ExtenderRequest, ExtenderResults, SCALE, TlsConfig};
 use scheduler::plugins::default_preemption::Victim;
 
 /// Maximum response size in bytes.
@@ -67,11 +67,11 @@ impl Extenders {
         caches: &Arc<Caches>,
         pod: &Pod,
         question: &ExtenderRequest,
-        mut responses: Answers,
-    ) -> Answers {
+        mut responses: ExtenderResults,
+    ) -> ExtenderResults {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
-        let Some(object) = cached(caches, Kind::Pods, &key) else {
-            responses.error = Some(format!("pod {key} is gone"));
+        let Some(object) = caches.get(PODS, &key) else {
+            responses.error = Some(format!("pod {key} no longer exists"));
             return responses;
         };
         let subject = Subject { caches, pod, object: &object };
@@ -100,7 +100,12 @@ impl Extenders {
         None
     }
 
-    async fn filter_nodes(&self, subject: &Subject<'_>, nodes: &[Str], responses: &mut Answers) -> Result<(), String> {
+    async fn filter_nodes(
+        &self,
+        subject: &Subject<'_>,
+        nodes: &[Str],
+        responses: &mut ExtenderResults,
+    ) -> Result<(), String> {
         let mut passed = nodes.to_vec();
         for (extender, client) in &self.all {
             if passed.is_empty() {
@@ -125,7 +130,7 @@ impl Extenders {
     }
 
     /// Adds scores. Failed calls are ignored.
-    async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], responses: &mut Answers) {
+    async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], responses: &mut ExtenderResults) {
         for (extender, client) in &self.all {
             if extender.prioritize_verb.is_empty() || !extender.is_interested(subject.pod) {
                 continue;
@@ -146,7 +151,12 @@ impl Extenders {
         }
     }
 
-    async fn weigh(&self, subject: &Subject<'_>, all: &[Eviction], responses: &mut Answers) -> Result<(), String> {
+    async fn weigh(
+        &self,
+        subject: &Subject<'_>,
+        all: &[Eviction],
+        responses: &mut ExtenderResults,
+    ) -> Result<(), String> {
         let mut left = all.to_vec();
         for (extender, client) in &self.all {
             if left.is_empty() {
@@ -175,7 +185,7 @@ impl Subject<'_> {
             let names: Vec<Value> = nodes.iter().map(|name| name.as_str().into()).collect();
             return value!({"Pod": pod, "Nodes": null, "NodeNames": names});
         }
-        let object = |name: &Str| cached(self.caches, Kind::Nodes, &Key::cluster(name.clone()));
+        let object = |name: &Str| self.caches.get(NODES, &Key::cluster(name.clone()));
         let items: Vec<Value> = nodes.iter().filter_map(object).collect();
         value!({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null})
     }
@@ -187,7 +197,7 @@ impl Subject<'_> {
             let mut list = Vec::new();
             for victim in &eviction.victims {
                 let key = Key::new(victim.namespace.clone(), victim.name.clone());
-                let Some(object) = cached(self.caches, Kind::Pods, &key) else { continue };
+                let Some(object) = self.caches.get(PODS, &key) else { continue };
                 let uid = Meta::of(&object).uid().to_owned();
                 list.push(if extender.knows_nodes { value!({"UID": (uid.as_str())}) } else { object });
                 pods.insert(uid, victim.clone());
@@ -210,7 +220,7 @@ fn filtered(
     extender: &Extender,
     sent_nodes: &[Str],
     response: &Value,
-    responses: &mut Answers,
+    responses: &mut ExtenderResults,
 ) -> Result<Vec<Str>, String> {
     failure(response)?;
     let names: Vec<Str> = match field(response, "NodeNames").and_then(Value::as_array) {
@@ -296,7 +306,7 @@ async fn send(client: &Client, extender: &Extender, verb: &str, what: &str, args
             let frame = frame.map_err(|error| format!("Post {url:?}: {error}"))?;
             bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             if bytes.len() > RESPONSE_MAX {
-                return Err(format!("Post {url:?}: the answer is longer than {RESPONSE_MAX} bytes"));
+                return Err(format!("Post {url:?}: the response is longer than {RESPONSE_MAX} bytes"));
             }
         }
         json::parse(&bytes).map_err(|error| format!("Post {url:?}: {error}"))
@@ -343,10 +353,6 @@ fn tls(config: &TlsConfig) -> Result<Tls, base64::DecodeError> {
     })
 }
 
-fn cached(caches: &Arc<Caches>, kind: Kind, key: &Key) -> Option<Value> {
-    caches.reader(kind.name())?.get(key).map(|entry| entry.value.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +361,7 @@ mod tests {
     fn response_fields_are_case_insensitive() {
         let extender = Extender { knows_nodes: true, ..Extender::default() };
         let sent_nodes = ["n1".into(), "n2".into(), "n3".into()];
-        let mut responses = Answers::default();
+        let mut responses = ExtenderResults::default();
         let response = value!({"nodenames": ["n2"], "failedNodes": {"n1": "full"},
             "FailedAndUnresolvableNodes": {"n3": "never"}, "error": ""});
         assert_eq!(filtered(&extender, &sent_nodes, &response, &mut responses), Ok(vec!["n2".into()]));
@@ -376,10 +382,10 @@ mod tests {
         let one = value!({"nodeNameToMetaVictims": {"n1": {"pods": [{"uid": "u"}], "numPDBViolations": 1}}});
         let expect = Eviction { node: "n1".into(), victims: vec![victim], violations: 1 };
         assert_eq!(evictions(&strict, &one, &pods), Ok(vec![expect]));
-        let nobody = value!({"NodeNameToMetaVictims": {"n1": {"Pods": []}}});
+        let no_victims = value!({"NodeNameToMetaVictims": {"n1": {"Pods": []}}});
         let expected = "expected at least one victim pod on node \"n1\"";
-        assert_eq!(evictions(&strict, &nobody, &pods), Err(expected.to_owned()));
-        assert_eq!(evictions(&lenient, &nobody, &pods), Ok(Vec::new()));
+        assert_eq!(evictions(&strict, &no_victims, &pods), Err(expected.to_owned()));
+        assert_eq!(evictions(&lenient, &no_victims, &pods), Ok(Vec::new()));
         let stranger = value!({"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}]}}});
         let expected =
             "extender: http://x claims to preempt pod (UID: v) on node: n1, but the pod is not found on that node";

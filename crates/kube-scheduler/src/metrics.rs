@@ -63,14 +63,19 @@ impl Metrics {
         };
         let results = [("scheduled", &self.scheduled), ("unschedulable", &self.unschedulable), ("error", &self.errors)];
         let attempts = results.map(|(result, value)| (format!("{{result=\"{result}\"}}"), value));
-        family("scheduler_schedule_attempts_total", "counter", "Attempts to place pods, by result.", &attempts);
+        family(
+            "scheduler_schedule_attempts_total",
+            "counter",
+            "Number of attempts to schedule pods, by result.",
+            &attempts,
+        );
         let pending: Vec<_> =
             QUEUES.iter().zip(&self.pending).map(|(queue, value)| (format!("{{queue=\"{queue}\"}}"), value)).collect();
-        family("scheduler_pending_pods", "gauge", "Pods that wait, by queue.", &pending);
+        family("scheduler_pending_pods", "gauge", "Number of pending pods, by queue.", &pending);
         let attempts = [(String::new(), &self.preemption_attempts)];
-        family("scheduler_preemption_attempts_total", "counter", "Times that room was made by evicting.", &attempts);
+        family("scheduler_preemption_attempts_total", "counter", "Number of preemption attempts.", &attempts);
         let victims = [(String::new(), &self.preemption_victims)];
-        family("scheduler_preemption_victims_total", "counter", "Pods that were evicted to make room.", &victims);
+        family("scheduler_preemption_victims_total", "counter", "Number of preemption victims.", &victims);
         out
     }
 }

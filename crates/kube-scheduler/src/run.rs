@@ -3,7 +3,8 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use apimachinery::Key;
+use api::resources::PODS;
+use apimachinery::{GroupResource, Key};
 use client::Client;
 use client::cache::{ChangeQueue, ChangedKeys, ClosedError};
 use controller_runtime::Caches;
@@ -28,7 +29,7 @@ use crate::metrics::{Attempt, Metrics};
 const KEYS_MAX: usize = 100_000;
 
 /// Message for a pod whose binding panicked.
-const BROKEN: &str = "binding broke off";
+const BROKEN: &str = "the binding task panicked";
 
 /// Configuration of the scheduler loop.
 pub struct Config {
@@ -55,8 +56,8 @@ pub struct Runner {
 
 impl Runner {
     /// Returns the resource types that [`Caches`] must watch.
-    pub fn reads() -> impl Iterator<Item = &'static str> {
-        Kind::ALL.iter().map(|kind| kind.name())
+    pub fn reads() -> impl Iterator<Item = GroupResource> {
+        Kind::ALL.iter().map(|kind| kind.resource())
     }
 
     /// Creates a scheduler over these caches. Returns `None` if one of [`Runner::reads`] is not watched.
@@ -68,7 +69,7 @@ impl Runner {
         metrics: Arc<Metrics>,
     ) -> Option<Self> {
         Self::reads().all(|kind| caches.reader(kind).is_some()).then_some(())?;
-        let pods = caches.reader(Kind::Pods.name())?.clone();
+        let pods = caches.reader(PODS)?.clone();
         let timeouts = config.profiles.iter().map(|it| (it.scheduler_name.clone(), it.timeouts)).collect();
         Some(Self {
             engine: Engine::new(config.profiles, config.queue).with_extenders(Arc::new(config.extenders.list())),
@@ -92,7 +93,7 @@ impl Runner {
     /// Schedules pods until the caches stop or the future is dropped.
     pub async fn run(mut self) -> Result<(), ClosedError> {
         for kind in Kind::ALL {
-            if let Some(reader) = self.caches.reader(kind.name()) {
+            if let Some(reader) = self.caches.reader(kind.resource()) {
                 reader.synced().await?;
             }
         }
@@ -141,7 +142,7 @@ impl Runner {
     fn subscribe(&mut self, watching: &mut JoinSet<()>) -> mpsc::Receiver<(Kind, ChangedKeys)> {
         let (sender, changes) = mpsc::channel(Kind::ALL.len());
         for kind in Kind::ALL {
-            let Some(reader) = self.caches.reader(kind.name()) else { continue };
+            let Some(reader) = self.caches.reader(kind.resource()) else { continue };
             let notices = ChangeQueue::new(KEYS_MAX);
             reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
             if let Some(changed) = notices.try_take() {
@@ -158,12 +159,12 @@ impl Runner {
     }
 
     fn changed(&mut self, kind: Kind, changed: &ChangedKeys) {
-        let Some(reader) = self.caches.reader(kind.name()) else { return };
+        let Some(reader) = self.caches.reader(kind.resource()) else { return };
         let objects = reader.snapshot().objects;
         let now = self.now();
         let mut observe = |key: &Key| {
             if let Err(error) = self.engine.observe(kind, key, objects.get(key), now) {
-                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "ignoring an invalid object update");
+                tracing::error!(kind = %kind.resource(), %key, error = %chain(&error), "ignoring an invalid object update");
             }
         };
         match changed {
@@ -201,7 +202,7 @@ impl Runner {
                 self.report_wait(wait);
             }
             Step::Skip { pod } => executor.skip(&pod),
-            Step::CallExtenders { .. } => unreachable!("extenders were asked before"),
+            Step::CallExtenders { .. } => unreachable!("extenders were called before"),
         }
     }
 
@@ -277,7 +278,8 @@ mod tests {
 
     #[tokio::test]
     async fn panicking_request_counts_as_failed() {
-        let pod = || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("it is one"));
+        let pod =
+            || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("the pod is valid"));
         let broken = || StepResult::BindFailed(pod(), BROKEN.to_owned(), BTreeSet::new());
         let done = guarded(broken(), async { panic!("a mistake") }).await;
         assert!(matches!(done, StepResult::BindFailed(_, message, _) if message == BROKEN));

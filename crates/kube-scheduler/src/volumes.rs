@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::resources::{PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES};
 use apimachinery::meta::Meta;
-use apimachinery::{Key, Str, Value, value};
+use apimachinery::{Key, Str, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use controller::kinds;
 use controller_runtime::Caches;
@@ -42,10 +43,9 @@ pub(crate) async fn bind(
 
 /// Sets `claimRef` of a volume, unless it is set already.
 async fn set_claim_ref(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) -> Result<(), Error> {
-    let (Some(object), Some(claim)) = (
-        cached(caches, "persistentvolumes", &Key::cluster(volume.clone())),
-        cached(caches, "persistentvolumeclaims", claim),
-    ) else {
+    let (Some(object), Some(claim)) =
+        (caches.get(PERSISTENT_VOLUMES, &Key::cluster(volume.clone())), caches.get(PERSISTENT_VOLUME_CLAIMS, claim))
+    else {
         return Ok(());
     };
     let meta = Meta::of(&claim);
@@ -66,7 +66,7 @@ async fn set_claim_ref(client: &Client, caches: &Arc<Caches>, volume: &Str, clai
 
 /// Sets the selected-node annotation of a claim.
 async fn select(client: &Client, caches: &Arc<Caches>, claim: &Key, node: &Str) -> Result<(), Error> {
-    let Some(object) = cached(caches, "persistentvolumeclaims", claim) else { return Ok(()) };
+    let Some(object) = caches.get(PERSISTENT_VOLUME_CLAIMS, claim) else { return Ok(()) };
     let meta = Meta::of(&object);
     if meta.annotation(SELECTED_NODE) == Some(node) {
         return Ok(());
@@ -81,7 +81,7 @@ async fn select(client: &Client, caches: &Arc<Caches>, claim: &Key, node: &Str) 
 
 /// Waits for claims to be bound; fails early if one can no longer be bound.
 async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), String> {
-    let Some(mut reader) = caches.reader("persistentvolumeclaims").cloned() else {
+    let Some(mut reader) = caches.reader(PERSISTENT_VOLUME_CLAIMS).cloned() else {
         return Err("claims are not watched".to_owned());
     };
     // Until the watch reports the annotation, a claim without it does not mean that the provisioner reset it.
@@ -111,8 +111,4 @@ async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), S
             return Err("claims are no longer watched".to_owned());
         }
     }
-}
-
-fn cached(caches: &Arc<Caches>, kind: &str, key: &Key) -> Option<Value> {
-    caches.reader(kind)?.get(key).map(|entry| entry.value.clone())
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Replaces a file at once, and creates its directory.
+/// Replaces a file atomically, and creates its directory.
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;

@@ -51,11 +51,11 @@ pub struct Flag {
     pub kind: FlagKind,
     /// The default in its text form; a list is written `[a,b]`.
     pub default: &'static str,
-    /// The value of the flag without `=value`, if that is allowed.
+    /// The value of the flag if it is given without `=value`; `None` if it needs a value.
     pub without_value: Option<&'static str>,
     pub help: &'static str,
     pub hidden: bool,
-    /// The end of the deprecation warning, which is printed when the flag is used.
+    /// The last part of the deprecation warning, which is printed when the flag is used.
     pub deprecated: Option<&'static str>,
 }
 

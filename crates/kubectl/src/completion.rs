@@ -27,7 +27,7 @@ use crate::{Context, Failure, commands};
 pub enum Directive {
     /// Completes file names if there are no candidates.
     Default = 0,
-    /// Completes file names if there are no candidates, and adds no space to a candidate.
+    /// Completes file names if there are no candidates, and appends no space to a candidate.
     NoSpace = 2,
     NoFiles = 4,
     NoSpaceNoFiles = 6,
@@ -49,9 +49,9 @@ enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Live {
     query: Query,
-    /// The start of each candidate, which is on the command line: `pods/`.
+    /// The prefix of each candidate, from the command line: `pods/`.
     before: String,
-    /// The end of each candidate.
+    /// The suffix of each candidate.
     after: &'static str,
     /// Words that are on the command line already.
     used: Vec<String>,
@@ -76,7 +76,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the request that a command stands for.
+    /// Returns the request of a hidden command.
     pub fn of(command: &str) -> Option<Self> {
         match command {
             "__complete" => Some(Self::Described),
@@ -122,7 +122,7 @@ pub fn run(request: Request, words: &[String]) -> Result<(), Failure> {
         }
         Source::Live(live) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            // A server that does not respond gives no candidates.
+            // There are no candidates if the server does not respond.
             let found = runtime.block_on(live::candidates(&context, &live.query, prefix)).unwrap_or_default();
             live.complete(&found, prefix)
         }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_word_selects_its_candidates() {
+    fn position_of_a_word_selects_its_candidates() {
         assert_eq!(source("config use-context "), Source::Config(Section::Contexts));
         assert_eq!(source("--context "), Source::Config(Section::Contexts));
         assert_eq!(source("-n "), names("namespaces"));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn words_on_the_command_line_are_no_candidates() {
+    fn words_on_the_command_line_are_not_candidates() {
         let live = Live::with_type("pods").without(&["pods/a"]);
         let (found, _) = live.complete(&["a".to_owned(), "b".to_owned()], "pods/");
         assert_eq!(found, [("pods/b".to_owned(), String::new())]);

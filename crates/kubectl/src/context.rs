@@ -8,25 +8,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::config::{Credential, Kubeconfig, KubeconfigError, Pem, PluginPolicy, Secret, Selected, Selection};
+use client::config::{Credential, Kubeconfig, KubeconfigError, NamedConfig, Pem, PluginPolicy, Secret, Selection};
 use client::{Client, Config, Impersonate, Settings};
 use http::Uri;
 
 use crate::failure::{chain, go_io_error};
 use crate::mapper::Mapper;
 use crate::output::Output;
-use crate::transport::Observed;
+use crate::transport::LoggingTransport;
 use crate::{Failure, Invocation};
 
 /// The directory of the service account in a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A request without a timeout of its own. Longer ones overflow clocks.
+/// The timeout of requests without one. A longer one would overflow the clock.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub struct Context {
     globals: Globals,
     config: OnceCell<Config>,
-    transport: OnceCell<Arc<Observed>>,
+    transport: OnceCell<Arc<LoggingTransport>>,
     client: OnceCell<Client>,
     mapper: OnceCell<Rc<Mapper>>,
     out: Output,
@@ -163,7 +163,8 @@ impl Context {
         }
         let config = self.config()?.clone();
         let impersonate = config.impersonate.clone();
-        let transport = Arc::new(Observed::new(config, self.globals.verbosity, self.globals.match_server_version)?);
+        let transport =
+            Arc::new(LoggingTransport::new(config, self.globals.verbosity, self.globals.match_server_version)?);
         let settings = Settings {
             user_agent: user_agent(),
             request_timeout: self.request_timeout()?.unwrap_or(NO_TIMEOUT),
@@ -252,8 +253,8 @@ impl Context {
             user: user.as_deref(),
             server: server.as_deref(),
         };
-        let none = |config| Selected { config, cluster: String::new(), user: String::new() };
-        let Selected { mut config, cluster, user } =
+        let none = |config| NamedConfig { config, cluster: String::new(), user: String::new() };
+        let NamedConfig { mut config, cluster, user } =
             match kubeconfig.select(&selection).map_err(|error| kubeconfig_failure(&error))? {
                 Some(selected) => selected,
                 None => match in_cluster()? {
@@ -270,7 +271,8 @@ impl Context {
                 "more than one authentication method found for {user}; found [token basicAuth], only one is allowed"
             )));
         }
-        // DEVIATION: `kubectl` never asks for a user name and a password; without credentials, requests are anonymous.
+        // DEVIATION: `kubectl` never prompts for a user name and a password; without credentials, requests are
+        // anonymous.
         if !globals.token.is_empty() {
             config.credential = Credential::Token(Secret::new(globals.token.clone()));
         } else if !globals.username.is_empty() {
@@ -313,7 +315,7 @@ impl Context {
             config.tls.insecure_skip_verify = true;
             config.tls.certificate_authority = None;
         }
-        // The name in the kubeconfig is that of its own server.
+        // The server name of the kubeconfig belongs to the kubeconfig's server.
         if !globals.tls_server_name.is_empty() || !globals.server.is_empty() {
             config.tls.server_name = Some(globals.tls_server_name.clone()).filter(|name| !name.is_empty());
         }
@@ -360,7 +362,7 @@ impl Context {
     }
 }
 
-/// Fails if the value of `--server` is no URL of a server.
+/// Fails if the value of `--server` is not the URL of a server.
 fn check_server(server: &str) -> Result<(), Failure> {
     let url = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
     let uri = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
@@ -373,7 +375,7 @@ fn check_server(server: &str) -> Result<(), Failure> {
     }
 }
 
-// DEVIATION: `kubectl` refuses a client certificate that is no PEM or does not belong to its key before it connects;
+// DEVIATION: `kubectl` rejects a client certificate that is not PEM or does not belong to its key before it connects;
 // upstream logs the problem and connects without the certificate.
 /// Fails if a certificate or key cannot be read, or if the CA file contains no certificate.
 fn check_files(config: &Config, cluster: &str, user: &str) -> Result<(), Failure> {

@@ -36,7 +36,7 @@ use query::{Events, Query};
 use writer::Writer;
 
 /// The result of writing a description; the error is a message for the user.
-pub type Rendered = Result<(), String>;
+pub type WriteResult = Result<(), String>;
 
 /// The description of a kind.
 pub struct Kind {
@@ -47,34 +47,34 @@ pub struct Kind {
     pub events: Events,
     /// Returns the queries for related objects.
     pub related: fn(&Value) -> Result<Vec<Query>, String>,
-    pub render: fn(&mut Writer<'_>, &Value, &Related) -> Rendered,
+    pub render: fn(&mut Writer<'_>, &Value, &RelatedObjects) -> WriteResult,
 }
 
 /// The results of the queries for related objects.
 #[derive(Debug, Default)]
-pub struct Related {
-    /// The answer of each query, or the message of a tolerated failure.
-    pub answers: Vec<(Query, Result<Vec<Value>, String>)>,
+pub struct RelatedObjects {
+    /// The response to each query, or the message of a tolerated failure.
+    pub responses: Vec<(Query, Result<Vec<Value>, String>)>,
     /// The events; `None` if they are not to be shown.
     pub events: Option<Vec<Value>>,
 }
 
-impl Related {
+impl RelatedObjects {
     /// Returns the objects of the only query for a resource.
     pub fn list(&self, resource: &Resource) -> Result<&[Value], &str> {
-        let answer = self.answers.iter().find(|(query, _)| query.resource == resource);
-        answer.map_or(Ok(&[]), |(_, answer)| answer.as_deref().map_err(String::as_str))
+        let response = self.responses.iter().find(|(query, _)| query.resource == resource);
+        response.map_or(Ok(&[]), |(_, response)| response.as_deref().map_err(String::as_str))
     }
 
     /// Returns the objects of a query.
-    pub fn answer(&self, query: &Query) -> Result<&[Value], &str> {
-        let answer = self.answers.iter().find(|(have, _)| have == query);
-        answer.map_or(Ok(&[]), |(_, answer)| answer.as_deref().map_err(String::as_str))
+    pub fn response(&self, query: &Query) -> Result<&[Value], &str> {
+        let response = self.responses.iter().find(|(have, _)| have == query);
+        response.map_or(Ok(&[]), |(_, response)| response.as_deref().map_err(String::as_str))
     }
 }
 
 /// Returns the description of an object. `kind` is `None` for the generic form.
-pub fn render(kind: Option<&Kind>, object: &Value, related: &Related, clock: &Clock) -> Result<String, String> {
+pub fn render(kind: Option<&Kind>, object: &Value, related: &RelatedObjects, clock: &Clock) -> Result<String, String> {
     let mut writer = Writer::new(clock);
     match kind {
         Some(kind) => (kind.render)(&mut writer, object, related)?,

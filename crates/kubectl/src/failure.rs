@@ -104,8 +104,8 @@ impl Failure {
         }
     }
 
-    // DEVIATION: with validation, upstream's `kubectl apply`, `create` and `replace` name the download of OpenAPI as the
-    // request that did not reach the server. Here it is that of discovery, as without validation.
+    // DEVIATION: with validation, upstream's `kubectl apply`, `create` and `replace` name the download of OpenAPI as
+    // the request that did not reach the server. Here it is that of discovery, as without validation.
     /// Adds the file of an object to a failure to reach the server for the type of the object.
     #[must_use]
     pub fn recognizing(self, source: &str) -> Self {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_an_object_is_part_of_the_message() {
+    fn source_of_an_object_is_part_of_the_message() {
         let failure = status(
             r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}"#,
         );

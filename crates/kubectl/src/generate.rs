@@ -96,7 +96,7 @@ impl<'a> Name<'a> {
         if self.name.is_empty() { Err(Error::new("name must be specified")) } else { Ok(()) }
     }
 
-    /// Returns an object with nothing but its kind and its name.
+    /// Returns an object with only its kind and its name.
     fn object(self, api_version: &str, kind: &str) -> Value {
         let mut metadata: Object = [("name", self.name)].into_iter().collect();
         if let Some(namespace) = self.namespace.filter(|namespace| !namespace.is_empty()) {
@@ -106,7 +106,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Sets the value at a path of keys, making the objects on the way.
+/// Sets the value at a path of keys, and creates the objects on the path.
 fn put(object: &mut Value, path: &[&str], value: impl Into<Value>) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut at = object;
@@ -132,7 +132,7 @@ fn atoi(text: &str) -> Result<i64, Error> {
     text.parse().map_err(|_| Error::new(format!("strconv.Atoi: parsing {}: {}", go::quote(text), atoi_fault(text))))
 }
 
-/// Returns what Go says about a text that is not a number: it has wrong characters, or it is too large.
+/// Returns Go's error for a text that is not a number: invalid syntax, or out of range.
 fn atoi_fault(text: &str) -> &'static str {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -11,8 +11,8 @@ const OPTION_OFFSET: usize = 10;
 /// The minimum width of the column of command names.
 const NAME_WIDTH_MIN: usize = 11;
 
-// DEVIATION: help texts of `kubectl` are worded differently from upstream's and are not translated; upstream translates some
-// by `LANG`.
+// DEVIATION: help texts of `kubectl` are worded differently from upstream's and are not translated; upstream translates
+// some by `LANG`.
 /// Returns the help of the last command in a path from the root. `plugins` are the names of the plugins on `PATH`.
 pub fn help(path: &[&'static Command], plugins: &[String]) -> String {
     let command = path[path.len() - 1];
@@ -64,7 +64,7 @@ pub fn for_terminal(text: &str) -> Cow<'_, str> {
 }
 
 /// Wraps a help text at white space. Descriptions of options, which start with a tab, are ten columns narrower and keep
-/// the tab. Words that are longer than the width stay whole.
+/// the tab. Words that are longer than the width are not split.
 pub fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 40);
     for line in text.split_inclusive('\n') {

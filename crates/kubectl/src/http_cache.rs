@@ -1,7 +1,7 @@
-//! The HTTP cache on disk, in kubectl's format: the SHA-256 of a response and the response, in a file that is named after
-//! the SHA-256 of the URL.
+//! The HTTP cache on disk, in kubectl's format: a file named after the SHA-256 of the URL contains the SHA-256 of the
+//! response and the response.
 //!
-//! Only documents whose URL has the hash of their contents are cached, so an entry never becomes stale.
+//! Only documents whose URL contains the hash of their contents are cached, so an entry never becomes stale.
 
 use std::path::{Path, PathBuf};
 
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_successful_responses_have_a_body() {
+    fn only_complete_successful_responses_have_a_body() {
         let check = |response: &str, expect: Option<&str>| {
             assert_eq!(body(response.as_bytes()), expect.map(str::as_bytes), "{response:?}");
         };
-        // Go writes no length if it did not know it.
+        // Go writes no length if the length was unknown.
         check("HTTP/2.0 200 OK\r\nA: b\r\n\r\n{}", Some("{}"));
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Some("{}"));
         check("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", None);

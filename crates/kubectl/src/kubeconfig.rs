@@ -1,7 +1,7 @@
-//! Kubeconfig files as they are edited: entries with the file they come from.
+//! Editable kubeconfig files: entries with the file that defines them.
 //!
-//! Unlike `client::config`, which selects the configuration of one request, this keeps everything in the files, also
-//! what this version does not know. A change is written to the file that defines the entry.
+//! Unlike `client::config`, which selects the configuration of one request, this module keeps all contents of the
+//! files, including unknown fields. A change is written to the file that defines the entry.
 
 mod fields;
 mod file;
@@ -104,8 +104,8 @@ impl Files {
         Ok(merged)
     }
 
-    /// Writes what differs between two configurations to the files that define it. With `relative`, paths below the
-    /// file's directory are written relative to it.
+    /// Writes the differences between two configurations to the files that define them. With `relative`, paths below
+    /// the file's directory are written relative to it.
     pub fn save(&self, old: &Kubeconfig, new: &Kubeconfig, relative: bool) -> Result<(), Failure> {
         let locks: Result<Vec<_>, _> = self.files.iter().map(|file| Lock::new(file)).collect();
         let _locks = locks?;
@@ -176,7 +176,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Adds what another file defines and this one does not.
+    /// Adds entries that another file defines and this one does not.
     fn merge(&mut self, other: Self) {
         for section in Section::ALL {
             let entries = self.entries_mut(section);
@@ -195,7 +195,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Keeps only what the current context uses.
+    /// Keeps only the entries that the current context uses.
     pub fn minify(&mut self) -> Result<(), Failure> {
         let name = &self.current_context;
         if name.is_empty() {

@@ -10,7 +10,7 @@
 //!
 //! Files outside the root of their kustomization are not read.
 // DEVIATION: kustomizations with remote resources, plugins (generators, transformers, validators), Helm charts, vars,
-// CRDs, transformer configurations, own OpenAPI schemas or build metadata are refused.
+// CRDs, transformer configurations, custom OpenAPI schemas or build metadata are rejected.
 
 mod field_path;
 mod file;

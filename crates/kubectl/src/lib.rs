@@ -1,13 +1,13 @@
 //! kubectl: a client of any Kubernetes cluster with the commands, output and exit codes of kubectl 1.36.
 //!
-//! A command is a row of the table in [`commands`] and a module below it. [`flags`] parses the command line, [`Context`]
-//! provides configuration, client and types of the server when a command asks for them, [`resources`] resolves what a
-//! command works on, and [`mod@print`] turns objects into text without side effects.
+//! A command is a row of the table in [`commands`] and a module below it. [`flags`] parses the command line,
+//! [`Context`] provides configuration, client and types of the server on request, [`resources`] resolves the objects of
+//! a command, and [`mod@print`] turns objects into text without side effects.
 
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "these panic when standard output is closed; see `output`"
+    reason = "the macros panic when standard output is closed; use `output`"
 )]
 
 pub mod apply;
@@ -52,7 +52,7 @@ use context::Globals;
 use flags::Parsed;
 use kuberc::Preference;
 
-/// The version of Kubernetes whose kubectl this is.
+/// The version of Kubernetes whose kubectl this crate implements.
 pub const VERSION: &str = "v1.36.4";
 
 /// Runs kubectl with the arguments after the program name, and returns the exit code.
@@ -63,7 +63,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                // Messages of servers and names in archives are not ours.
+                // Messages of servers and names in archives are untrusted.
                 let _ = writeln!(std::io::stderr().lock(), "{}", print::escape_terminal(&text));
             }
             ExitCode::from(failure.code)
@@ -154,7 +154,7 @@ fn run_command(globals: Globals, invocation: &Invocation) -> Result<(), Failure>
     let context = Context::new(globals);
     let done = runtime.block_on(run(&context, invocation));
     let flushed = context.out().flush();
-    // A read of standard input that never returns must not keep the process.
+    // A blocked read of standard input must not keep the process running.
     runtime.shutdown_background();
     done?;
     flushed?;

@@ -34,7 +34,7 @@ pub struct Manual {
 /// An option of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionText {
-    /// The option as it is typed, such as `-o, --output=yaml`.
+    /// The notation of the option, such as `-o, --output=yaml`.
     pub name: String,
     pub help: String,
 }
@@ -120,7 +120,7 @@ fn paragraphs(text: &str) -> String {
     text.split("\n\n").map(|paragraph| format!("{}\n.PP\n", escape(paragraph.trim()))).collect()
 }
 
-/// Escapes what has a meaning for the formatter.
+/// Escapes the characters that are special to the formatter.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = text.lines().map(|line| match line.starts_with(['.', '\'']) {

@@ -55,7 +55,7 @@ pub struct Mapper {
     cache: Cache,
     groups: RefCell<Option<Rc<Vec<ApiGroup>>>>,
     lists: RefCell<BTreeMap<GroupVersion, Rc<Vec<Mapping>>>>,
-    /// Whether everything was requested by this process, so that another request finds nothing new.
+    /// Whether this process has requested all lists, so that further requests are useless.
     fresh: Cell<bool>,
 }
 
@@ -240,7 +240,7 @@ impl Mapper {
                     if let Some(found) = list.iter().find(|mapping| pattern.matches(mapping)) {
                         let found = found.clone();
                         if pattern.is_short() {
-                            self.warn_of_others(&pattern, &found).await?;
+                            self.warn_of_other_types(&pattern, &found).await?;
                         }
                         return Ok(Some(found));
                     }
@@ -267,7 +267,7 @@ impl Mapper {
     }
 
     /// Warns that a short name matches more than one type.
-    async fn warn_of_others(&self, pattern: &names::Pattern, found: &Mapping) -> Result<(), Failure> {
+    async fn warn_of_other_types(&self, pattern: &names::Pattern, found: &Mapping) -> Result<(), Failure> {
         let mut warned: Vec<String> = vec![found.resource.to_string()];
         for mapping in self.all().await? {
             let name = mapping.resource.to_string();

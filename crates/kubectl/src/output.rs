@@ -1,4 +1,5 @@
-//! Standard output and error of a command. A closed pipe ends the process quietly, as the signal of the pipe would.
+//! Standard output and error of a command. After the pipe is closed, the process exits without a message, as with
+//! SIGPIPE.
 
 use std::cell::RefCell;
 use std::io::{self, BufWriter, IsTerminal, Write};

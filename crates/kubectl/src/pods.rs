@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_container_is_named_annotated_or_the_first() {
+    fn container_is_named_annotated_or_the_first() {
         let check = |pod: &Value, name: &str, expect: Result<(&str, Option<&str>), &str>| {
             let found = choose_container(pod, name);
             let found = found.as_ref().map(|choice| (choice.container.name(), choice.notice.as_deref()));

@@ -18,10 +18,10 @@ use std::borrow::Cow;
 
 use apimachinery::Value;
 
-/// Replaces characters that could control a terminal: escape, carriage return as kubectl does, and the other control
-/// characters except for those of a text's layout.
-// DEVIATION: kubectl escapes control characters only in tables and descriptions, and only escape and carriage return. Here
-// all are escaped, also in other columns, in messages and in errors.
+/// Replaces characters that could control a terminal: escape and carriage return as kubectl does, and all other control
+/// characters except tabs and line breaks.
+// DEVIATION: kubectl escapes control characters only in tables and descriptions, and only escape and carriage return.
+// Here all are escaped, also in other columns, in messages and in errors.
 pub fn escape_terminal(text: &str) -> Cow<'_, str> {
     let controls = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\u{b}' | '\u{c}');
     if !text.contains(controls) {

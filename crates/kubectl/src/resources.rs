@@ -17,7 +17,7 @@ use crate::failure::EMPTY_NAME;
 use crate::mapper::Mapper;
 use crate::{Context, Failure, Invocation, Mapping, Namespace};
 
-/// An object, or the place of one.
+/// An object, or only its type, namespace and name.
 #[derive(Clone, Debug)]
 pub struct Info {
     pub mapping: Mapping,
@@ -229,8 +229,8 @@ impl<'a> Builder<'a> {
         Self { select_all: all, ..self }
     }
 
-    /// Takes arguments `TYPE`, `TYPE NAME…`, `TYPE/NAME…` or `TYPE,TYPE…`. With `allow_empty_selector`, types without names
-    /// select all objects.
+    /// Takes arguments `TYPE`, `TYPE NAME…`, `TYPE/NAME…` or `TYPE,TYPE…`. With `allow_empty_selector`, types without
+    /// names select all objects.
     #[must_use]
     pub fn types_or_names(mut self, allow_empty_selector: bool, args: &[String]) -> Self {
         match arguments::parse(args) {
@@ -264,7 +264,7 @@ impl<'a> Builder<'a> {
         Self { latest: true, ..self }
     }
 
-    /// Does not ask the server, if `local` is true.
+    /// Sends no requests if `local` is true.
     #[must_use]
     pub fn local(self, local: bool) -> Self {
         Self { local, ..self }
@@ -566,7 +566,7 @@ fn set_namespace(object: &mut Value, namespace: &str) {
     }
 }
 
-/// Returns the type of an object without asking the server.
+/// Returns the type of an object without a request.
 fn guess(kind: &GroupVersionKind, namespaced: bool) -> Mapping {
     let singular = kind.kind.to_lowercase();
     let plural = match singular.as_bytes() {

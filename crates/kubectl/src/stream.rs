@@ -1,4 +1,4 @@
-//! Streams to containers: remote commands and forwarded ports over WebSocket, or over SPDY if the server refuses it.
+//! Streams to containers: remote commands and forwarded ports over WebSocket, or over SPDY if the server rejects it.
 //!
 //! ```text
 //!   command ──> remote::run ──> upgrade::websocket  v5.channel.k8s.io             ─┐

@@ -18,8 +18,8 @@ use tokio::sync::OnceCell;
 
 use crate::failure::{Unreachable, VersionMismatch};
 
-/// Sends requests over HTTPS.
-pub struct Observed {
+/// Sends requests over HTTPS, logs them and prints warnings.
+pub struct LoggingTransport {
     inner: Https,
     /// `host:port` of the server.
     server: String,
@@ -30,7 +30,7 @@ pub struct Observed {
     matched: OnceCell<()>,
 }
 
-impl Observed {
+impl LoggingTransport {
     /// Creates a transport. With `match_version`, all requests fail if the server has another version.
     pub fn new(config: client::Config, verbosity: i64, match_version: bool) -> Result<Self, TransportError> {
         let server = config.server.authority().map(ToString::to_string).unwrap_or_default();
@@ -68,12 +68,12 @@ impl Observed {
         let name = self.request_name(&request);
         let answer = self.inner.send(request).await;
         let Some((method, url)) = line else {
-            return self.answered(answer, name);
+            return self.check_response(answer, name);
         };
         let status = answer.as_ref().map_or_else(|_| String::new(), |response| response.status().to_string());
         let head = answer.as_ref().ok().map(Response::headers);
         log::response(self.verbosity, &method, &url, &status, head, start.elapsed());
-        let response = self.answered(answer, name)?;
+        let response = self.check_response(answer, name)?;
         // The bodies of watches and logs are unbounded.
         let unbounded = url.contains("watch=true") || url.contains("follow=true");
         if self.verbosity < log::LEVEL_BODIES || unbounded {
@@ -85,17 +85,17 @@ impl Observed {
         Ok(Response::from_parts(parts, client::transport::body(Full::new(bytes))))
     }
 
-    fn answered(
+    fn check_response(
         &self,
-        answer: Result<Response<client::Body>, TransportError>,
+        result: Result<Response<client::Body>, TransportError>,
         request: String,
     ) -> Result<Response<client::Body>, TransportError> {
-        let response = answer.map_err(|error| self.unreachable(error, request))?;
+        let response = result.map_err(|error| self.unreachable(error, request))?;
         self.warn(response.headers());
         Ok(response)
     }
 
-    /// Hides a missing connection from the client, which would retry. kubectl fails at once.
+    /// Wraps a connection error, so that the client does not retry. kubectl fails immediately.
     fn unreachable(&self, error: TransportError, request: String) -> TransportError {
         match error {
             TransportError::Connect { source, .. } => {
@@ -130,7 +130,7 @@ impl Observed {
     }
 }
 
-impl Transport for Observed {
+impl Transport for LoggingTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.carry(request))
     }
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each connection with a version.
+    /// Responds to each connection with a version.
     async fn serve_version(listener: TcpListener, version: &str) {
         let body = format!(r#"{{"gitVersion":"{version}"}}"#);
         let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
@@ -212,7 +212,8 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let server = format!("http://{}", listener.local_addr().unwrap());
             let task = tokio::spawn(serve_version(listener, version));
-            let transport = Observed::new(client::Config::new(server.parse().unwrap()), 0, match_version).unwrap();
+            let transport =
+                LoggingTransport::new(client::Config::new(server.parse().unwrap()), 0, match_version).unwrap();
             let answer = transport.send(Request::get("/api").body(Bytes::new()).unwrap()).await;
             let problem = answer.err().map(|error| crate::Failure::from(error).message);
             assert_eq!(problem.as_deref(), expect);

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::Failure;
 use crate::resources::Info;
 
-/// The pause before a watch that ended at once is started again.
+/// The delay before a watch that ended immediately is restarted.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A week: the limit of waits without one.
+/// The time limit of a wait for which no limit is given: a week.
 pub const FOREVER: Duration = Duration::from_secs(168 * 3600);
 
 /// Waits until `check` returns a result for the state of an object: `None` after its deletion. Returns `None` at the
@@ -66,7 +66,7 @@ async fn watch<T>(
 
 /// Waits until an object is deleted, or replaced by another one if its UID is given.
 pub async fn deleted(client: &Client, info: &Info, uid: Option<&str>, deadline: Instant) -> Result<(), Failure> {
-    let gone = |object: Option<&Value>| {
+    let deleted = |object: Option<&Value>| {
         Ok(match (object, uid) {
             (None, _) => Some(()),
             (Some(object), Some(uid)) if Meta::of(object).uid() != uid => Some(()),
@@ -76,10 +76,10 @@ pub async fn deleted(client: &Client, info: &Info, uid: Option<&str>, deadline: 
     match client.get(&info.target()).await {
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) => return Err(error.into()),
-        Ok(object) if gone(Some(&object))?.is_some() => return Ok(()),
+        Ok(object) if deleted(Some(&object))?.is_some() => return Ok(()),
         Ok(_) => {}
     }
-    until(client, info, deadline, gone).await?.ok_or_else(|| timed_out(info))
+    until(client, info, deadline, deleted).await?.ok_or_else(|| timed_out(info))
 }
 
 /// Returns the failure of a wait that reached its deadline.

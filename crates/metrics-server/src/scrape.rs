@@ -133,7 +133,7 @@ impl Scraper {
         let mut running = JoinSet::new();
         for (node, url) in places {
             if running.len() >= AT_ONCE {
-                self.heard(running.join_next().await);
+                self.record_result(running.join_next().await);
             }
             let scraper = self.clone();
             let task = async move {
@@ -143,11 +143,11 @@ impl Scraper {
             running.spawn(task.in_current_span());
         }
         while let Some(result) = running.join_next().await {
-            self.heard(Some(result));
+            self.record_result(Some(result));
         }
     }
 
-    fn heard(&self, result: Option<Result<ScrapeResult, tokio::task::JoinError>>) {
+    fn record_result(&self, result: Option<Result<ScrapeResult, tokio::task::JoinError>>) {
         match result {
             Some(Ok((node, Ok(reading)))) => {
                 let resolution = i64::try_from(self.0.resolution.as_nanos()).unwrap_or(i64::MAX);
@@ -165,20 +165,20 @@ impl Scraper {
         let asking = async {
             let response = client.raw(request).await.map_err(|error| chain(&error))?;
             if !response.status().is_success() {
-                return Err(format!("it answers {}", response.status()));
+                return Err(format!("it responds with {}", response.status()));
             }
             let (mut body, mut bytes) = (response.into_body(), Vec::new());
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
                 bytes.extend_from_slice(&data);
                 if bytes.len() > RESPONSE_BYTES_MAX {
-                    return Err(format!("its answer is larger than {RESPONSE_BYTES_MAX} bytes"));
+                    return Err(format!("its response is larger than {RESPONSE_BYTES_MAX} bytes"));
                 }
             }
             Ok(bytes)
         };
         let result = tokio::time::timeout(self.0.kubelets.timeout, asking).await;
-        let bytes = result.map_err(|_| format!("no answer in {:?}", self.0.kubelets.timeout))??;
+        let bytes = result.map_err(|_| format!("no response in {:?}", self.0.kubelets.timeout))??;
         Ok(Reading::parse(&String::from_utf8_lossy(&bytes), clock::now()))
     }
 
@@ -205,10 +205,10 @@ impl Scraper {
 
 /// Returns the URL of a node's kubelet; none before the node reports its address.
 fn kubelet_url(node: &Value, types: &[String], port: Option<u16>) -> Option<Uri> {
-    let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+    let addresses = node.list_at(&["status", "addresses"]);
     let of_type = |ty: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(ty.as_str()));
     let address = types.iter().find_map(of_type)?.str_at(&["address"])?;
-    let reported_port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+    let reported_port = node.int_at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
     let port = port.map(i64::from).or(reported_port).filter(|port| *port > 0)?;
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
     format!("https://{host}:{port}").parse().ok()

@@ -1,6 +1,5 @@
 //! HTTPS server of the metrics API: authentication, authorization and responses.
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +13,23 @@ use bytes::Bytes;
 use client::cache::{self, Reader, Source};
 use client::{Client, ListOptions, Target};
 use component_base::clock;
+use component_base::connection::{self, Body};
 use component_base::reviews::Reviews;
 use controller::kinds;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use percent_encoding::percent_decode_str;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-use tracing::Instrument;
 
 use crate::objects::{self, GROUP, Kind, VERSION};
 use crate::scrape::Scraper;
 use crate::trust::{self, Peer, Trust};
 
-/// Timeout of the TLS handshake and of the request header.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent connections; further ones wait.
 const CONNECTIONS_MAX: usize = 256;
@@ -126,25 +120,14 @@ impl Server {
 
     /// Serves until dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let server = Arc::clone(&self);
-                    let task = async move {
-                        server.connection(stream).await;
-                        drop(permit);
-                    };
-                    tokio::spawn(task.in_current_span());
-                }
-                Err(error) => {
-                    // Probably out of file descriptors: waits until others are closed.
-                    tracing::warn!(%error, "failed to accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+        component_base::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+            let server = Arc::clone(&self);
+            async move {
+                server.connection(stream).await;
+                drop(slot);
             }
-        }
+        })
+        .await;
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {
@@ -156,15 +139,11 @@ impl Server {
         };
         let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
         let peer = Arc::new(trust.peer(stream.get_ref().1.peer_certificates()));
-        let service = service_fn(move |request: Request<Incoming>| {
+        component_base::serve_connection(stream, move |request| {
             let (server, peer) = (Arc::clone(&self), Arc::clone(&peer));
-            async move { Ok::<_, Infallible>(server.respond(&request, &peer).await) }
-        });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-        if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection failed");
-        }
+            async move { server.respond(&request, &peer).await }
+        })
+        .await;
     }
 
     fn tls(&self, trust: &Trust) -> Result<ServerConfig, ServeError> {
@@ -179,7 +158,7 @@ impl Server {
         Ok(config)
     }
 
-    async fn respond(&self, request: &Request<Incoming>, peer: &Peer) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: &Request<Incoming>, peer: &Peer) -> Response<Body> {
         let path = request.uri().path();
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
             return plain(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok"));
@@ -307,7 +286,7 @@ impl Server {
     fn metrics(&self, kind: Kind, of: &[Value]) -> Vec<Value> {
         let now = clock::now();
         let one = |object: &Value| {
-            let text = |field: &str| object.str_at(&["metadata", field]).unwrap_or_default();
+            let text = |field: &str| object.text_at(&["metadata", field]);
             match kind {
                 Kind::Node => self.scraper.node(text("name")).map(|used| objects::node(object, used, now)),
                 Kind::Pod => self
@@ -381,8 +360,8 @@ fn as_status(error: client::Error) -> Status {
     }
 }
 
-fn plain(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(bytes));
+fn plain(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(connection::full(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
     response

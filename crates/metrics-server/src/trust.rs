@@ -150,8 +150,8 @@ mod tests {
         check(&trust, Some(&[stranger]), None);
         check(&trust, Some(&[]), None);
         check(&trust, None, None);
-        let nobody = Trust::read(&value!({"data": {"client-ca-file": "nonsense", "requestheader-allowed-names": "["}}));
-        assert!(nobody.verifier().is_none());
-        check(&nobody, Some(&[proxy]), None);
+        let no_ca = Trust::read(&value!({"data": {"client-ca-file": "nonsense", "requestheader-allowed-names": "["}}));
+        assert!(no_ca.verifier().is_none());
+        check(&no_ca, Some(&[proxy]), None);
     }
 }

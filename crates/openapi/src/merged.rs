@@ -115,12 +115,12 @@ fn group_index(
     if let Some(at) = groups.iter().position(|group| name(group) == Some(one.group)) {
         return at;
     }
-    let behind = |group: &Value| {
+    let has_lower_priority = |group: &Value| {
         let other = name(group).unwrap_or_default();
         let priority = own_priority(table, other).0;
         priority < one.group_priority || (priority == one.group_priority && other > one.group)
     };
-    let at = groups.iter().position(behind).unwrap_or(groups.len());
+    let at = groups.iter().position(has_lower_priority).unwrap_or(groups.len());
     groups.insert(at, value!({"name": (one.group), "metadata": {"name": (one.group)}}));
     at
 }
@@ -155,8 +155,8 @@ fn insert_version(
     versions.retain(|version| name(version) != Some(one.version));
     let own = own_priority(table, one.group).1;
     let is_own = |version: &str| table.versions(one.group).contains(&version);
-    let behind = |version: &Value| name(version).is_some_and(&is_own) && own < one.version_priority;
-    let at = versions.iter().position(behind).unwrap_or(versions.len());
+    let has_lower_priority = |version: &Value| name(version).is_some_and(&is_own) && own < one.version_priority;
+    let at = versions.iter().position(has_lower_priority).unwrap_or(versions.len());
     versions.insert(at, entry);
 }
 
@@ -200,7 +200,7 @@ fn aggregated_resource(one: &Foreign<'_>, listed: &Value, parts: Vec<Value>) -> 
     out.insert("resource", name_of(listed));
     out.insert("responseKind", response_kind(one, listed));
     out.insert("scope", if namespaced { "Namespaced" } else { "Cluster" });
-    out.insert("singularResource", listed.str_at(&["singularName"]).unwrap_or_default());
+    out.insert("singularResource", listed.text_at(&["singularName"]));
     out.insert("verbs", listed["verbs"].clone());
     for names in ["shortNames", "categories"] {
         if let Some(names_of) = listed.get(names).filter(|list| !list.is_null()) {
@@ -215,7 +215,7 @@ fn aggregated_resource(one: &Foreign<'_>, listed: &Value, parts: Vec<Value>) -> 
 
 /// Returns the response kind, whose group and version default to those of the list.
 fn response_kind(one: &Foreign<'_>, listed: &Value) -> Value {
-    let text = |field: &str, own: &str| match listed.str_at(&[field]).unwrap_or_default() {
+    let text = |field: &str, own: &str| match listed.text_at(&[field]) {
         "" => own.to_owned(),
         other => other.to_owned(),
     };
@@ -225,7 +225,7 @@ fn response_kind(one: &Foreign<'_>, listed: &Value) -> Value {
 }
 
 fn name_of(listed: &Value) -> &str {
-    listed.str_at(&["name"]).unwrap_or_default()
+    listed.text_at(&["name"])
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ impl CompressedDocument {
 
     pub fn new(bytes: &[u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 16), Compression::default());
-        encoder.write_all(bytes).expect("memory takes everything");
-        let gzip = encoder.finish().expect("memory takes everything");
+        encoder.write_all(bytes).expect("writing to memory cannot fail");
+        let gzip = encoder.finish().expect("writing to memory cannot fail");
         Self { gzip, length: bytes.len(), etag: etag(bytes) }
     }
 
@@ -42,7 +42,7 @@ impl CompressedDocument {
     /// Returns the uncompressed bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length);
-        GzDecoder::new(&*self.gzip).read_to_end(&mut bytes).expect("what was packed can be unpacked");
+        GzDecoder::new(&*self.gzip).read_to_end(&mut bytes).expect("a packed document can be decompressed");
         bytes
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        write!(out, "{byte:02x}").expect("a string takes everything");
+        write!(out, "{byte:02x}").expect("writing to a String cannot fail");
         out
     })
 }

@@ -177,7 +177,7 @@ impl Definitions {
     fn field_description(&self, name: &str, field: &str) -> String {
         let description = self.descriptions.of_field(name, field);
         if (name, field) == ("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", "object") {
-            return "The object as it is now, or as it last was if it is gone; a Status if something is wrong."
+            return "The object after the change, its last state if it was deleted, or a Status for an ERROR event."
                 .to_owned();
         }
         if !description.is_empty() || !name.ends_with("List") {
@@ -317,10 +317,10 @@ pub(crate) fn type_name(package: &str, name: &str) -> String {
     let (host, path) = package.split_once('/').unwrap_or((package, ""));
     let mut out = String::with_capacity(package.len() + name.len() + 1);
     for label in host.rsplit('.') {
-        write!(out, "{label}.").expect("a string takes everything");
+        write!(out, "{label}.").expect("writing to a String cannot fail");
     }
     for part in path.split('/').filter(|part| !part.is_empty()) {
-        write!(out, "{part}.").expect("a string takes everything");
+        write!(out, "{part}.").expect("writing to a String cannot fail");
     }
     out.push_str(name);
     out

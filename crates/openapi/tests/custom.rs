@@ -1,5 +1,5 @@
 //! Discovery and OpenAPI of custom resources.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn with_table<T>(test: impl FnOnce(&Table<'_>) -> T) -> T {
 const GROUP: &str = "stable.example.com";
 
 #[test]
-fn a_custom_resource_is_discovered() {
+fn custom_resource_is_discovered() {
     with_table(|table| {
         assert_eq!(table.groups().last(), Some(&GROUP));
         assert_eq!(
@@ -80,7 +80,7 @@ fn a_custom_resource_is_discovered() {
             })
         );
         assert_eq!(resources["resources"][2]["name"], value!("widgets/status"));
-        assert_eq!(discovery::resources(table, GROUP, "v2"), None, "a version that is not served is not there");
+        assert_eq!(discovery::resources(table, GROUP, "v2"), None, "unserved versions have no document");
         let all = discovery::aggregated(table, AggregatedVersion::V2);
         let last = all["items"].as_array().unwrap().last().unwrap();
         assert_eq!(
@@ -91,7 +91,7 @@ fn a_custom_resource_is_discovered() {
 }
 
 #[test]
-fn a_custom_resource_is_described_by_its_schema() {
+fn custom_resource_is_described_by_its_schema() {
     with_table(|table| {
         let document = v3::document(table, "apis/stable.example.com/v1").unwrap();
         let schemas = &document["components"]["schemas"];
@@ -111,7 +111,11 @@ fn a_custom_resource_is_described_by_its_schema() {
             value!([{"group": GROUP, "version": "v1", "kind": "Widget"}])
         );
         let template = &widget["properties"]["spec"]["properties"]["template"];
-        assert_eq!(template["properties"]["kind"]["type"], value!("string"), "an embedded resource is a whole object");
+        assert_eq!(
+            template["properties"]["kind"]["type"],
+            value!("string"),
+            "an embedded resource is a complete object"
+        );
         let fields = &widget["properties"]["spec"]["properties"];
         assert_eq!(fields["closed"]["required"], value!(["kind", "apiVersion"]));
         let either = value!([{"type": "integer"}, {"type": "string"}]);
@@ -141,13 +145,13 @@ fn openapi_v2_drops_unsupported_keywords() {
         let document = v2::document(table);
         let widget = &document["definitions"]["com.example.stable.v1.Widget"];
         let fields = &widget["properties"]["spec"]["properties"];
-        assert_eq!(fields["n"], value!({"default": 1}), "what may be null has no type");
+        assert_eq!(fields["n"], value!({"default": 1}), "nullable fields have no type");
         assert_eq!(fields["port"], value!({"x-kubernetes-int-or-string": true}));
-        assert_eq!(widget["properties"]["spec"]["required"], value!(["port"]), "what may be null may be absent");
+        assert_eq!(widget["properties"]["spec"]["required"], value!(["port"]), "nullable fields are optional");
         assert_eq!(
             fields["template"],
             value!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
-            "where fields are kept that nobody describes none are described"
+            "preserved unknown fields have no description"
         );
         assert_eq!(fields["closed"]["properties"]["kind"]["type"], value!("string"));
         assert_eq!(fields["map"], value!({"additionalProperties": {}}));
@@ -181,7 +185,7 @@ fn openapi_v2_of_a_kind_without_a_schema_is_an_untyped_object() {
 }
 
 #[test]
-fn a_changed_schema_changes_the_hash() {
+fn changed_schema_changes_the_hash() {
     let hash = |crd: &Value| {
         let kinds = [Arc::new(kind_of(crd).unwrap())];
         let table = Table { kinds: &kinds, served: &|_: &Kind, version: &Version| version.served };

@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - An existing CA is never replaced, and listing certificates changes no file. *Enforced by*
-//!   `an_existing_ca_is_never_replaced`, `certs_ls_does_not_change_an_agents_ca`.
+//!   `existing_ca_is_never_replaced`, `certs_ls_does_not_change_an_agents_ca`.
 
 mod inspect;
 mod kubeconfig;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_renewed_when_it_expires_or_its_subject_changes() {
+    fn certificate_is_renewed_when_it_expires_or_its_subject_changes() {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::open(dir.path()).unwrap();
         let now = SystemTime::now();
@@ -331,14 +331,14 @@ mod tests {
         let second = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now).unwrap());
         assert_ne!(second, first, "another address");
         let third = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now + 300 * DAY).unwrap());
-        assert_ne!(third, second, "a third of its life is left");
+        assert_ne!(third, second, "a third of its lifetime is left");
         let ca = fs::read_to_string(pki.ca_certificate(CertificateAuthority::Cluster)).unwrap();
         let again = Pki::open(dir.path()).unwrap();
         assert_eq!(fs::read_to_string(again.ca_certificate(CertificateAuthority::Cluster)).unwrap(), ca);
     }
 
     #[test]
-    fn an_existing_ca_is_never_replaced() {
+    fn existing_ca_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let pair = Pki::open(dir.path()).unwrap().ca_pair(CertificateAuthority::Cluster);
         let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
@@ -346,7 +346,7 @@ mod tests {
         let error = Pki::open(dir.path()).unwrap_err();
         assert!(matches!(error, Error::MissingKey { .. }), "{error}");
         assert_eq!(fs::read(&pair.certificate).unwrap(), certificate);
-        assert!(!pair.key.exists(), "nor is it given another key");
+        assert!(!pair.key.exists(), "its key is not replaced");
 
         // The state after a crash during the creation of the CA.
         fs::write(&pair.key, &key).unwrap();

@@ -126,8 +126,8 @@ fn extensions(
     list.push(extension(der::BASIC_CONSTRAINTS, true, &sequence(&[])));
     list.push(extension(der::AUTHORITY_KEY, false, &sequence(&[&tlv(0x80, &key_identifier(issuer))])));
     if !names.is_empty() {
-        let nobody = request.certification_request_info.subject.iter().next().is_none();
-        list.push(extension(der::ALTERNATIVE_NAMES, nobody, &sequence_of(names)));
+        let is_subject_empty = request.certification_request_info.subject.iter().next().is_none();
+        list.push(extension(der::ALTERNATIVE_NAMES, is_subject_empty, &sequence_of(names)));
     }
     Ok(list)
 }

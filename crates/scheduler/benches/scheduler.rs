@@ -67,11 +67,11 @@ fn in_the_way() {
     let mut engine = Engine::new(vec![Profile::default()], Options::default());
     for number in 0..NODES {
         let object = node_object(number);
-        engine.observe(Kind::Nodes, &Key::of(&object), Some(&object), 0).expect("a good node");
+        engine.observe(Kind::Nodes, &Key::of(&object), Some(&object), 0).expect("a valid node");
     }
     let add = |engine: &mut Engine, name: String, cpu: &str| {
         let object = pod_object(&name, cpu, value!({"schedulerName": "default-scheduler"}));
-        engine.observe(Kind::Pods, &Key::of(&object), Some(&object), 0).expect("a good pod");
+        engine.observe(Kind::Pods, &Key::of(&object), Some(&object), 0).expect("a valid pod");
     };
     for number in 0..1_000 {
         add(&mut engine, format!("large-{number}"), "100");
@@ -97,14 +97,14 @@ fn memory() {
     let before = ALLOCATOR.in_use();
     for number in 0..NODES {
         let object = node_object(number);
-        engine.observe(Kind::Nodes, &Key::of(&object), Some(&object), 0).expect("a good node");
+        engine.observe(Kind::Nodes, &Key::of(&object), Some(&object), 0).expect("a valid node");
     }
     let nodes = ALLOCATOR.in_use();
     for number in 0..PODS {
         let name = format!("deployment-7d9c5b8f6-{number}");
         let spec = value!({"schedulerName": "default-scheduler", "nodeName": (format!("node-{}", number % NODES))});
         let object = pod_object(&name, "10m", spec);
-        engine.observe(Kind::Pods, &Key::of(&object), Some(&object), 0).expect("a good pod");
+        engine.observe(Kind::Pods, &Key::of(&object), Some(&object), 0).expect("a valid pod");
     }
     let pods = ALLOCATOR.in_use();
     black_box(&engine);
@@ -162,7 +162,7 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
 }
 
 fn node(number: usize) -> Node {
-    Node::new(&node_object(number)).expect("a good node")
+    Node::new(&node_object(number)).expect("a valid node")
 }
 
 fn node_object(number: usize) -> Value {
@@ -177,7 +177,7 @@ fn node_object(number: usize) -> Value {
 }
 
 fn pod(name: &str, cpu: &str, spec: Value) -> Pod {
-    Pod::new(&pod_object(name, cpu, spec)).expect("a good pod")
+    Pod::new(&pod_object(name, cpu, spec)).expect("a valid pod")
 }
 
 fn pod_object(name: &str, cpu: &str, mut spec: Value) -> Value {

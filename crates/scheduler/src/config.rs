@@ -56,7 +56,7 @@ pub struct LeaderElection {
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the configuration is no YAML")]
+    #[error("the configuration is not valid YAML")]
     Yaml(#[source] yaml::Error),
     /// The apiVersion or kind is not `KubeSchedulerConfiguration` of v1.
     #[error("no kind {kind:?} is registered for version {version:?}")]
@@ -106,7 +106,7 @@ impl Configuration {
     /// Decodes and validates a configuration file in YAML or JSON.
     pub fn read(text: &str) -> Result<Self, Error> {
         let (mut tree, repeated) = yaml::parse_strict(text).map_err(Error::Yaml)?;
-        let part = |field: &str| tree.str_at(&[field]).unwrap_or_default().to_owned();
+        let part = |field: &str| tree.text_at(&[field]).to_owned();
         let (kind, version) = (part("kind"), part("apiVersion"));
         if kind != KIND || version != format!("{GROUP}/v1") {
             return Err(Error::Kind { kind, version });

@@ -328,7 +328,7 @@ fn release(taken: &mut BTreeMap<DeviceId, DeviceUsage>, take: &Take) {
 }
 
 fn text(value: &Value, field: &str) -> Str {
-    value.str_at(&[field]).unwrap_or_default().into()
+    value.text_at(&[field]).into()
 }
 
 #[cfg(test)]

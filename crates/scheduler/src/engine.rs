@@ -20,7 +20,7 @@ use apimachinery::{Key, Str};
 pub use observe::{Kind, ObserveError};
 
 use crate::devices;
-use crate::extender::{Answers, Extender, ExtenderRequest};
+use crate::extender::{Extender, ExtenderRequest, ExtenderResults};
 use crate::framework::{Event, Release};
 use crate::node::Node;
 use crate::plugins::default_preemption::{Budget, Victim};
@@ -35,7 +35,7 @@ use crate::status::{Nomination, Reason};
 use crate::storage::Plan;
 
 /// Message for a pod whose scheduling cycle panicked.
-const BROKEN: &str = "the decision broke off";
+const BROKEN: &str = "the scheduling cycle panicked";
 
 /// Scheduler state: the cluster snapshot, the scheduling queue and the assumed pods.
 pub struct Engine {
@@ -68,7 +68,7 @@ pub enum Step {
         pod: Arc<Pod>,
         question: ExtenderRequest,
         /// Results of earlier extender calls, to be extended.
-        responses: Answers,
+        responses: ExtenderResults,
     },
     /// Report that a pod is unschedulable.
     Wait(Wait),
@@ -148,15 +148,15 @@ impl Engine {
             return Some(Step::Skip { pod });
         }
         let pod = self.with_default_selector(pod);
-        self.decide(pod, Answers::default(), now)
+        self.decide(pod, ExtenderResults::default(), now)
     }
 
     /// Continues the scheduling cycle of a pod with the results of its extenders.
-    pub fn resume(&mut self, pod: Arc<Pod>, responses: Answers, now: Millis) -> Option<Step> {
+    pub fn resume(&mut self, pod: Arc<Pod>, responses: ExtenderResults, now: Millis) -> Option<Step> {
         self.decide(pod, responses, now)
     }
 
-    fn decide(&mut self, pod: Arc<Pod>, responses: Answers, now: Millis) -> Option<Step> {
+    fn decide(&mut self, pod: Arc<Pod>, responses: ExtenderResults, now: Millis) -> Option<Step> {
         let profiles = Arc::clone(&self.profiles);
         let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name)?;
         let context = Context {
@@ -198,7 +198,7 @@ impl Engine {
                 let reason = Reason::Unschedulable;
                 Step::Wait(Wait { pod, reason, message, nomination, preemption: None, release })
             }
-            Decision::CallExtenders(_) => unreachable!("questions were asked before"),
+            Decision::CallExtenders(_) => unreachable!("extenders were called before"),
             Decision::Failed { message } => {
                 self.queue.nominate(pod.id(), None);
                 self.queue.failed(pod.id(), &[], now);

@@ -76,7 +76,7 @@ pub struct Eviction {
 
 /// Results of the extenders for one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
+pub struct ExtenderResults {
     /// Nodes that passed; `None` before the filter call.
     pub passed: Option<Vec<Str>>,
     /// Rejected nodes with the reason and whether preemption could help.
@@ -103,7 +103,7 @@ impl Extender {
     }
 
     /// Whether the extender filters or scores nodes.
-    pub fn judges_nodes(&self) -> bool {
+    pub fn filters_nodes(&self) -> bool {
         !self.filter_verb.is_empty() || !self.prioritize_verb.is_empty()
     }
 }

@@ -25,12 +25,12 @@ impl Node {
     pub fn new(object: &Value) -> Result<Self, resources::Error> {
         let meta = Meta::of(object);
         let list = resources::list(object.at(&["status", "allocatable"]), "status.allocatable")?;
-        let items = |keys: &[&str]| object.at(keys).and_then(Value::as_array).unwrap_or_default();
+        let items = |keys: &[&str]| object.list_at(keys);
         let mut images: Vec<(Str, i64)> = items(&["status", "images"])
             .iter()
             .flat_map(|image| {
                 let size = image.get("sizeBytes").and_then(Value::as_int).unwrap_or_default();
-                let names = image.get("names").and_then(Value::as_array).unwrap_or_default();
+                let names = image.list_at(&["names"]);
                 names.iter().filter_map(Value::as_str).map(move |name| (name.into(), size))
             })
             .collect();
@@ -40,7 +40,7 @@ impl Node {
             name: meta.name().into(),
             labels: labels(meta.labels()),
             taints: items(&["spec", "taints"]).iter().filter_map(Taint::new).collect(),
-            unschedulable: object.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true),
+            unschedulable: object.is_true_at(&["spec", "unschedulable"]),
             allocatable: Resources::from_list(&list),
             pods_max: list.get("pods").map_or(0, |amount| amount.value()),
             features: items(&["status", "declaredFeatures"]).iter().filter_map(Value::as_str).map(Str::from).collect(),

@@ -149,7 +149,7 @@ impl Pod {
     pub fn new(object: &Value) -> Result<Self, Error> {
         let meta = Meta::of(object);
         let (spec, status) = (&object["spec"], &object["status"]);
-        let text = |value: &Value, field: &str| Str::from(value.str_at(&[field]).unwrap_or_default());
+        let text = |value: &Value, field: &str| Str::from(value.text_at(&[field]));
         let class = Class {
             namespace: meta.namespace().into(),
             labels: labels(meta.labels()),
@@ -179,10 +179,10 @@ impl Pod {
             node_name: text(spec, "nodeName"),
             nominated_node: text(status, "nominatedNodeName"),
             scheduler_name: text(spec, "schedulerName"),
-            gates: items(spec, "schedulingGates").iter().map(|gate| text(gate, "name")).collect(),
+            gates: spec.list_at(&["schedulingGates"]).iter().map(|gate| text(gate, "name")).collect(),
             node_selector: labels(spec.get("nodeSelector").and_then(Value::as_object)),
             node_affinity: NodeAffinity::new(spec.at(&["affinity", "nodeAffinity"])),
-            tolerations: items(spec, "tolerations").iter().map(Toleration::new).collect(),
+            tolerations: spec.list_at(&["tolerations"]).iter().map(Toleration::new).collect(),
             spread: spread::constraints(spec, &class.labels)?,
             owner: owner(meta),
             default_selector: None,
@@ -263,17 +263,15 @@ fn owner(meta: Meta<'_>) -> Option<Owner> {
     Some(Owner { kind, name: controller.name().into() })
 }
 
-pub(crate) fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
-    object.get(field).and_then(Value::as_array).unwrap_or_default()
-}
-
 fn clamp(int: i64) -> i32 {
     i32::try_from(int).unwrap_or(if int < 0 { i32::MIN } else { i32::MAX })
 }
 
 fn ports(spec: &Value) -> Box<[HostPort]> {
-    let sidecars = items(spec, "initContainers").iter().filter(|it| it.str_at(&["restartPolicy"]) == Some("Always"));
-    let ports = items(spec, "containers").iter().chain(sidecars).flat_map(|container| items(container, "ports"));
+    let sidecars =
+        spec.list_at(&["initContainers"]).iter().filter(|it| it.str_at(&["restartPolicy"]) == Some("Always"));
+    let ports =
+        spec.list_at(&["containers"]).iter().chain(sidecars).flat_map(|container| container.list_at(&["ports"]));
     let text = |port: &Value, field: &str, absent: &str| {
         Str::from(port.str_at(&[field]).filter(|text| !text.is_empty()).unwrap_or(absent))
     };
@@ -290,14 +288,14 @@ fn ports(spec: &Value) -> Box<[HostPort]> {
 }
 
 fn images(spec: &Value) -> Vec<Str> {
-    let containers = items(spec, "initContainers").iter().chain(items(spec, "containers"));
-    let volumes = items(spec, "volumes").iter().filter_map(|volume| volume.get("image"));
+    let containers = spec.list_at(&["initContainers"]).iter().chain(spec.list_at(&["containers"]));
+    let volumes = spec.list_at(&["volumes"]).iter().filter_map(|volume| volume.get("image"));
     let names = containers.map(|it| it.str_at(&["image"])).chain(volumes.map(|it| it.str_at(&["reference"])));
     names.map(|name| tagged(name.unwrap_or_default())).collect()
 }
 
 fn disrupted_by_scheduler(status: &Value) -> bool {
-    items(status, "conditions").iter().any(|condition| {
+    status.list_at(&["conditions"]).iter().any(|condition| {
         condition.str_at(&["type"]) == Some("DisruptionTarget")
             && condition.str_at(&["status"]) == Some("True")
             && condition.str_at(&["reason"]) == Some("PreemptionByScheduler")

@@ -10,7 +10,7 @@ pub use diagnosis::{Diagnosis, histogram};
 pub use evaluation::Evaluation;
 pub use nominated::NominatedPods;
 
-use crate::extender::{Answers, Extender, ExtenderRequest};
+use crate::extender::{Extender, ExtenderRequest, ExtenderResults};
 use crate::framework::{Cycle, Rejection, Release};
 use crate::plugins::default_preemption::{Attempt, Budget, Victim};
 use crate::pod::Pod;
@@ -84,7 +84,7 @@ pub struct Context<'a> {
     pub budgets: &'a [Budget],
     pub extenders: &'a [Extender],
     /// Results of extenders in this cycle.
-    pub responses: Option<&'a Answers>,
+    pub responses: Option<&'a ExtenderResults>,
     pub random_source: RandomSource,
 }
 
@@ -112,7 +112,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     if let Some(message) = evaluation.failure() {
         return Outcome { decision: Decision::Failed { message }, next_start };
     }
-    if context.extenders.iter().any(|it| it.judges_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
+    if context.extenders.iter().any(|it| it.filters_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
         let Some(responses) = context.responses.filter(|it| it.passed.is_some() || it.error.is_some()) else {
             let names = feasible.iter().map(|node| snapshot.node_name(*node).clone()).collect();
             return Outcome { decision: Decision::CallExtenders(ExtenderRequest::Nodes(names)), next_start: start };
@@ -142,7 +142,12 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
 }
 
 /// Keeps only nodes that passed the extenders and records the reasons of the others.
-fn apply_responses(snapshot: &Snapshot, responses: &Answers, feasible: &mut Vec<NodeId>, diagnosis: &mut Diagnosis) {
+fn apply_responses(
+    snapshot: &Snapshot,
+    responses: &ExtenderResults,
+    feasible: &mut Vec<NodeId>,
+    diagnosis: &mut Diagnosis,
+) {
     let passed = responses.passed.as_deref().unwrap_or_default();
     feasible.retain(|node| {
         let name = snapshot.node_name(*node);
@@ -163,7 +168,7 @@ fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
     let most = totals.iter().max().expect("several nodes are ranked");
     let ties = || totals.iter().zip(nodes).filter(|(total, _)| *total == most).map(|(_, node)| *node);
     let number = ties().count() as u64;
-    let at = usize::try_from(tie % number).expect("fewer than there are nodes");
+    let at = usize::try_from(tie % number).expect("the index is below the number of nodes");
     ties().nth(at).expect("one of the ties")
 }
 

@@ -157,11 +157,11 @@ impl Usage {
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_sub(shape.non_zero[at]));
         self.pods -= 1;
         for port in &shape.ports {
-            let at = self.ports.iter().position(|used| used == port).expect("a pod's ports are held by it");
+            let at = self.ports.iter().position(|used| used == port).expect("the ports of the pod are in use");
             self.ports.swap_remove(at);
         }
         for volume in &shape.volumes {
-            let at = self.volumes.iter().position(|used| used == volume).expect("a pod's volumes are held by it");
+            let at = self.volumes.iter().position(|used| used == volume).expect("the volumes of the pod are in use");
             self.volumes.swap_remove(at);
         }
     }
@@ -233,7 +233,7 @@ impl Snapshot {
         self.usage[node.index()].remove(self.shapes.value(pod.shape));
         self.release_claims(pod.shape);
         let record = &mut self.nodes[node.index()];
-        let at = record.pods.iter().position(|have| *have == slot).expect("a placed pod is on its node");
+        let at = record.pods.iter().position(|have| *have == slot).expect("an assigned pod is on its node");
         record.pods.remove(at);
         self.measure(node);
         self.muster(node);

@@ -71,7 +71,7 @@ pub fn patch(object: &Value, condition: Option<&Condition>, nomination: &Nominat
         status.insert("conditions", Value::Array(vec![condition]));
     }
     if let Nomination::Set(node) = nomination
-        && object.str_at(&["status", "nominatedNodeName"]).unwrap_or_default() != node
+        && object.text_at(&["status", "nominatedNodeName"]) != node
     {
         status.insert("nominatedNodeName", if node.is_empty() { Value::Null } else { node.as_str().into() });
     }
@@ -90,7 +90,7 @@ pub fn note(message: &str) -> String {
 
 /// Returns the condition to write; `None` if it is set already.
 fn changed(object: &Value, condition: &Condition, now: Time) -> Option<Value> {
-    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = object.list_at(&["status", "conditions"]);
     let old = conditions.iter().find(|old| old.str_at(&["type"]) == Some(condition.kind));
     let text = |field| old.and_then(|old| old.str_at(&[field])).unwrap_or_default();
     let same_status = text("status") == condition.status;

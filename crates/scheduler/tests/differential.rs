@@ -1,6 +1,6 @@
 //! Differential test: every scheduling decision over random clusters equals that of a reference implementation.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod liveness;
 mod random;
@@ -125,11 +125,11 @@ impl Both {
                 self.bind(Rc::clone(pod), &node, when);
             }
             Decision::Failed { message } => panic!("{message}"),
-            Decision::CallExtenders(_) => panic!("there is nobody to be asked"),
+            Decision::CallExtenders(_) => panic!("there are no extenders"),
             Decision::Unschedulable { message, clears_nomination, .. } => {
                 let fits = feasible.first().map(|node| name(node));
                 assert_eq!(fits, None, "{} does not fit: {message}", name(pod));
-                assert!(clears_nomination, "nobody is going whose room it could wait for");
+                assert!(clears_nomination, "no victim is terminating");
                 self.check_message(pod, &message);
                 self.check_that_eviction_is_useless(pod);
                 self.clear_nomination(pod);
@@ -165,7 +165,7 @@ impl Both {
         let evicted: Vec<_> = victims.iter().map(|victim| self.remove_pod(self.pod_index(victim))).collect();
         assert!(!evicted.is_empty());
         for (victim, at) in &evicted {
-            assert!(priority(victim) < priority(pod), "only the less important are evicted");
+            assert!(priority(victim) < priority(pod), "only pods with lower priority are evicted");
             assert_eq!(at, node);
             self.cluster.pods.push((Rc::clone(victim), at.clone()));
             let reasons = self.cluster.verdict(pod, &self.cluster.nodes[node], among);
@@ -198,7 +198,8 @@ impl Both {
     /// Checks that the victims equal those of the reference on this node, and that no other node is cheaper.
     fn check_that_nothing_is_cheaper(&self, pod: &Value, node: &str, victims: &[String]) {
         let nodes = &self.cluster.nodes;
-        let (cost, expect) = self.cluster.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
+        let (cost, expect) =
+            self.cluster.eviction(pod, &nodes[node], &self.budgets).expect("evicting pods of this node helps");
         assert_eq!(victims, expect, "victims on {node}");
         for other in nodes.values() {
             if let Some((other_cost, _)) = self.cluster.eviction(pod, other, &self.budgets) {

@@ -1,15 +1,15 @@
 //! Transcript tests of the scheduler: commands and every resulting step. `UPDATE=1` rewrites the transcripts.
 //!
 //! A line with the prefix `>` is a command; the lines up to the next command are all its results. Bindings succeed and
-//! the watch reports them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
+//! the watch reports them immediately, together with the writes to ResourceClaims, unless `reject` precedes.
 //!
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
-//! > gone pod|node|claim NAME               > after SECONDS                           > refuse MESSAGE
+//! > delete pod|node|claim NAME             > after SECONDS                           > reject MESSAGE
 //! > configure {KubeSchedulerConfiguration}, which starts over with an empty cluster
 //! ```
 
-#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::fmt::Write;
 use std::path::Path;
@@ -49,19 +49,19 @@ impl Stage {
             "node" => self.show(Kind::Nodes, &node(name, parse(rest))),
             "pod" => self.show(Kind::Pods, &pod(name, parse(rest))),
             "set" => {
-                let kind = Kind::ALL.iter().find(|kind| kind.name() == name).unwrap();
+                let kind = Kind::ALL.iter().find(|kind| kind.resource().to_string() == name).unwrap();
                 self.show(*kind, &Value::Object(parse(rest)));
             }
-            "gone" if name == "pod" => self.delete_pod(rest),
-            "gone" if name == "claim" => {
+            "delete" if name == "pod" => self.delete_pod(rest),
+            "delete" if name == "claim" => {
                 self.engine.observe(Kind::ResourceClaims, &Key::new("ns", rest), None, self.now).unwrap();
             }
-            "gone" => self.engine.observe(Kind::Nodes, &Key::cluster(rest), None, self.now).unwrap(),
+            "delete" => self.engine.observe(Kind::Nodes, &Key::cluster(rest), None, self.now).unwrap(),
             "after" => self.now += name.parse::<u64>().unwrap() * 1000,
             "configure" => {
                 *self = Self { out: std::mem::take(&mut self.out), ..Self::new(&line["configure ".len()..]) }
             }
-            "refuse" => self.rejection = Some(line["refuse ".len()..].to_owned()),
+            "reject" => self.rejection = Some(line["reject ".len()..].to_owned()),
             _ => panic!("no such command: {line}"),
         }
         while let Some(step) = self.engine.step(self.now) {
@@ -140,7 +140,7 @@ impl Stage {
                     }
                 }
             }
-            Step::CallExtenders { .. } => panic!("there is nobody to be asked"),
+            Step::CallExtenders { .. } => panic!("there are no extenders"),
             Step::Skip { pod } => writeln!(self.out, "skip {}", pod.name).unwrap(),
         }
     }
@@ -199,7 +199,7 @@ fn play(text: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a transcript is written anew when somebody asks for it")]
+#[expect(clippy::disallowed_methods, reason = "UPDATE=1 rewrites the transcripts")]
 fn transcripts_are_as_written() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();

@@ -25,7 +25,7 @@ impl Chronicle {
         if index <= self.index {
             return false;
         }
-        assert_eq!(index, self.index + 1, "a snapshot is of what somebody applied");
+        assert_eq!(index, self.index + 1, "a snapshot follows the last applied entry");
         self.index = index;
         let CommittedEntry::Command { data, .. } = entry else { return true };
         match Command::decode(data).expect("members understand each other") {

@@ -65,7 +65,7 @@ impl Operation {
 
     /// Returns the value after the operation, if its outcome is consistent with the value before. An unknown outcome is
     /// consistent with any.
-    #[expect(clippy::option_option, reason = "whether it can follow, and the value or absence that it leaves")]
+    #[expect(clippy::option_option, reason = "whether the writes are possible, and the resulting value or absence")]
     pub(crate) fn follows(&self, before: Option<u64>) -> Option<Option<u64>> {
         match (self.kind, self.end) {
             (Kind::Get, end) => end.is_none_or(|end| end.read == before).then_some(before),

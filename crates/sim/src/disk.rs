@@ -88,7 +88,7 @@ impl SimDisk {
     fn operate(&self) -> io::Result<MutexGuard<'_, Inner>> {
         let mut inner = self.inner();
         match &mut inner.power {
-            Some(0) => return Err(io::Error::other("the power is gone")),
+            Some(0) => return Err(io::Error::other("the power is off")),
             Some(left) => *left -= 1,
             None => {}
         }

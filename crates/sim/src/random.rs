@@ -23,7 +23,7 @@ impl Random {
     }
 
     pub(crate) fn index(&mut self, count: usize) -> usize {
-        usize::try_from(self.next() % count as u64).expect("less than a usize")
+        usize::try_from(self.next() % count as u64).expect("the value fits into usize")
     }
 
     pub(crate) fn percent(&mut self, percentage: u64) -> bool {

@@ -328,7 +328,7 @@ impl Simulation {
         }
         for stream in step.streams {
             let mut state = Vec::new();
-            stream.state.write_to(&mut state).expect("memory takes it");
+            stream.state.write_to(&mut state).expect("writing to memory cannot fail");
             let to = self.host_of(stream.to);
             let message = stream.message.encode();
             let wait = self.random.between(5, 200);
@@ -369,7 +369,7 @@ impl Simulation {
         let arrived = has_space && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
         if arrived {
             let message = Message::decode(message, sender, receiver).expect("members understand each other");
-            let state = State::read_from(&mut &state[..]).expect("a stream that arrived is whole");
+            let state = State::read_from(&mut &state[..]).expect("a received stream is complete");
             self.with_replica(to, None, |replica, _| {
                 replica.snapshot(sender, message, state).map_err(|error| error.to_string())
             });
@@ -613,7 +613,7 @@ impl Simulation {
             members.map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
         converges::check(&states, &self.history, FAULTS_UNTIL_MS + HEALTHY_AFTER_MS)?;
         history_is_retained::check(&states, &self.chronicle)?;
-        let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
+        let state = states.into_iter().find_map(|(_, state)| state).expect("a member is up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
         let leased = state
             .range(&Range::of(Span::prefix(Bytes::from_static(LEASED_PREFIX))))

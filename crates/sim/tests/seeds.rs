@@ -47,20 +47,20 @@ fn seed_is_deterministic() {
 #[test]
 fn acknowledging_before_sync_is_detected() {
     let bugs = Bugs { acknowledge_before_sync: true, ..Bugs::default() };
-    let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
+    let failure = first_failure(SEEDS, Options { bugs }).expect("the planted bug is found");
     println!("found: {failure}");
 }
 
 #[test]
 fn reading_without_quorum_is_detected() {
     let bugs = Bugs { read_without_quorum: true, ..Bugs::default() };
-    let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
+    let failure = first_failure(SEEDS, Options { bugs }).expect("the planted bug is found");
     assert!(["linearizable", "revisions grow"].contains(&failure.invariant), "{failure}");
 }
 
 #[test]
 fn skipping_a_watch_event_is_detected() {
     let bugs = Bugs { skip_watch_event: true, ..Bugs::default() };
-    let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
-    assert_eq!(failure.invariant, "a watch misses nothing", "{failure}");
+    let failure = first_failure(SEEDS, Options { bugs }).expect("the planted bug is found");
+    assert_eq!(failure.invariant, "a watch receives every change", "{failure}");
 }

@@ -22,7 +22,7 @@ pub trait Disk: Send + 'static {
     fn sync(&self) -> io::Result<()>;
 }
 
-#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a segment is empty")]
+#[expect(clippy::len_without_is_empty, reason = "no caller needs is_empty")]
 pub trait DiskFile: Send {
     fn len(&self) -> io::Result<u64>;
     /// Fills the buffer with the bytes at an offset.

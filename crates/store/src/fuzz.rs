@@ -21,7 +21,7 @@ pub fn wal_frames(input: &[u8]) {
         disk.files().insert(log::fuzz::first_segment(), Arc::new(Mutex::new(segment)));
         let read = || log::fuzz::contents(&disk, IDENTITY, &ValueFile::memory());
         if let Some(contents) = read() {
-            assert_eq!(read().as_ref(), Some(&contents), "a log changes by being read");
+            assert_eq!(read().as_ref(), Some(&contents), "reading changes the log");
             let indexes: Vec<u64> = contents.entries.iter().map(|entry| entry.index).collect();
             assert!(indexes.windows(2).all(|pair| pair[1] == pair[0] + 1), "a log has a gap: {indexes:?}");
         }
@@ -210,7 +210,7 @@ mod tests {
                 follower.persisted(persist.number);
             }
         }
-        assert!(!messages.is_empty(), "a candidate asks for votes");
+        assert!(!messages.is_empty(), "a candidate requests votes");
         let forwarded = payloads().into_iter().filter(|payload| *payload != Payload::Empty).collect();
         messages.push(Message::Forward(forwarded));
         replay("peer_frames", peer::fuzz::seeds(&messages), peer_frames);

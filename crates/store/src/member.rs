@@ -240,7 +240,7 @@ impl Node {
             .unwrap_or(Err(ProposeError::Stopped))?
         {
             ProposalResult::Outcome(outcome) => Ok(outcome),
-            ProposalResult::Changed(_) => unreachable!("a command is answered with its outcome"),
+            ProposalResult::Changed(_) => unreachable!("a command has a command outcome"),
         }
     }
 
@@ -248,7 +248,7 @@ impl Node {
     pub async fn change(&self, change: Change) -> Result<(), ProposeError> {
         match self.call(|reply| Request::Change(change, reply)).await.unwrap_or(Err(ProposeError::Stopped))? {
             ProposalResult::Changed(result) => Ok(result.map_err(consensus::ProposeError::Change)?),
-            ProposalResult::Outcome(_) => unreachable!("a change is answered with its result"),
+            ProposalResult::Outcome(_) => unreachable!("a membership change has a change result"),
         }
     }
 
@@ -266,7 +266,7 @@ impl Node {
 
     /// Reads the state. Writes are blocked during the call: clone the state for anything long, which is cheap.
     pub fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
-        read(&self.shared.state.read().expect("nobody panics while holding the state"))
+        read(&self.shared.state.read().expect("no holder of the state panics"))
     }
 
     pub fn status(&self) -> NodeStatus {

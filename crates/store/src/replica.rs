@@ -323,11 +323,11 @@ impl Replica {
     /// Removes a part of the compacted history. Returns whether there is more. Readers wait only for this part.
     pub fn prune(&mut self, changes_max: usize) -> bool {
         let is_forgetting = self.view(State::is_forgetting);
-        is_forgetting && self.state.write().expect("nobody panics while holding the state").prune(changes_max)
+        is_forgetting && self.state.write().expect("no holder of the state panics").prune(changes_max)
     }
 
     fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
-        read(&self.state.read().expect("nobody panics while holding the state"))
+        read(&self.state.read().expect("no holder of the state panics"))
     }
 
     fn stand(&mut self, status: &Status, now_ms: u64) {
@@ -347,7 +347,7 @@ impl Replica {
         let installed = persist.install.as_ref().map(|meta| {
             let chosen = self.offered.iter().position(|(index, _)| *index == meta.index);
             let (_, state) = self.offered.swap_remove(chosen.expect("a snapshot is offered with its state"));
-            *self.state.write().expect("nobody panics while holding the state") = state.clone();
+            *self.state.write().expect("no holder of the state panics") = state.clone();
             self.space.recheck();
             state
         });
@@ -373,7 +373,7 @@ impl Replica {
                 step.sessions.extend(session);
                 Some(outcome)
             } else {
-                self.state.write().expect("nobody panics while holding the state").set_applied_index(index);
+                self.state.write().expect("no holder of the state panics").set_applied_index(index);
                 None
             };
             self.member.applied(index);
@@ -394,7 +394,7 @@ impl Replica {
         now_ms: u64,
     ) -> Result<(Outcome, Option<SessionChange>), ReplicaError> {
         let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
-        let mut state = self.state.write().expect("nobody panics while holding the state");
+        let mut state = self.state.write().expect("no holder of the state panics");
         let outcome = state.apply_to(index, &command, &mut |value| self.value_file.store(value));
         drop(state);
         if matches!(command.split().1, Command::Alarm { .. }) {

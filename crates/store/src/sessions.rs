@@ -159,7 +159,7 @@ mod tests {
         let failed = Outcome { revision: 1, result: Err(mvcc::DirectoryError::AuthFailed.into()) };
         assert_eq!(SessionChange::of(&authenticate(), &failed), None);
         let signed = Command::Authenticate { user: "alice".into(), token: String::new() };
-        assert_eq!(of(signed, Reply::Authenticated { index: 8, revision: 3 }), None, "its token is in no table");
+        assert_eq!(of(signed, Reply::Authenticated { index: 8, revision: 3 }), None, "the token is not registered");
 
         let is_open = |token| sessions.user(token, now).is_some();
         open(&sessions, "a.1", "alice", now);

@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn values_are_equal_in_memory_and_in_the_file() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let shelves =
+        let dir = tempfile::tempdir().expect("the directory");
+        let value_files =
             [ValueFile::memory(), ValueFile::in_directory(dir.path()), ValueFile::in_directory(Path::new("/nowhere"))];
-        for value_file in shelves {
+        for value_file in value_files {
             for len in [0, 1, VALUE_BYTES_MIN - 1, VALUE_BYTES_MIN, 5000, sys::SLOT_BYTES_MAX, sys::SLOT_BYTES_MAX + 1]
             {
                 let value = vec![b'v'; len];
@@ -95,6 +95,6 @@ mod tests {
                 assert_eq!(placed, value, "{len} bytes in {value_file:?}");
             }
         }
-        assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "the file has no name");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("the directory").count(), 0, "the file has no name");
     }
 }

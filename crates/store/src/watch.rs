@@ -177,12 +177,12 @@ mod tests {
         let (hub, mut state) = (Hub::default(), State::default());
         let mut watchers = hub.watchers();
         let id = watchers.add(Span::prefix("a/"), 1);
-        assert_eq!(watchers.quiet_until(id), None, "it has not looked yet");
+        assert_eq!(watchers.quiet_until(id), None, "it has not read the files yet");
         assert_eq!(watchers.try_ready(), Some((id, 1)));
         for number in 0..100 {
             put(&mut state, &format!("b/{number}"));
             hub.publish(&state);
-            assert_eq!(watchers.quiet_until(id), Some(state.revision()), "what is elsewhere need not be looked at");
+            assert_eq!(watchers.quiet_until(id), Some(state.revision()), "other keys need not be scanned");
         }
         put(&mut state, "a/1");
         assert_eq!(watchers.quiet_until(id), Some(state.revision() - 1), "applied is not published");

@@ -1,6 +1,6 @@
 //! Running members with real files, real sockets and mutual TLS.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,10 +82,10 @@ async fn running_members_use_renewed_certificates_for_new_connections() {
 
     // All files are replaced: a member that kept the old ones would not be trusted.
     certificate_files(dir.path());
-    store::peer::members_of(urls, Some(&read())).await.expect("who listens has read them again");
-    store::peer::members_of(urls, Some(&tls)).await.expect("who dials has read them again");
+    store::peer::members_of(urls, Some(&read())).await.expect("the server reloaded the files");
+    store::peer::members_of(urls, Some(&tls)).await.expect("the client reloaded the files");
     std::fs::remove_file(&certificate).unwrap();
-    store::peer::members_of(urls, Some(&tls)).await.expect("what was read last serves while one is missing");
+    store::peer::members_of(urls, Some(&tls)).await.expect("the last valid files are used while one is missing");
     for node in nodes {
         node.stop().await;
     }
@@ -223,7 +223,7 @@ async fn leases_are_renewed_through_any_member_and_expire_on_time() {
             status.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(DEADLINE, expired).await.expect("the lease ends");
+    tokio::time::timeout(DEADLINE, expired).await.expect("the lease expires");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,16 @@
 //! NodeRestriction for certificates: a kubelet can request its own, and those of pods on its node.
 
 use api::certificates::request::CertificateRequest;
+use api::resources::{NODES, PODS, SERVICE_ACCOUNTS};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::status::Status;
-use apimachinery::{Value, go};
+use apimachinery::{GroupResource, Value, go};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::super::Operation;
-use super::super::pods::{spec, text};
+use super::super::pods::spec;
 use super::{AdmissionResult, KubeletRequest};
 
 /// The signers of kubelet certificates.
@@ -18,11 +19,11 @@ const KUBELET_SIGNERS: [&str; 2] = ["kubernetes.io/kubelet-serving", "kubernetes
 impl KubeletRequest<'_> {
     /// Requires that a node's certificate request contains the node's own name.
     pub(super) fn signing_request(&self) -> AdmissionResult {
-        let signer = text(spec(self.object), "signerName");
+        let signer = spec(self.object).text_at(&["signerName"]);
         if self.attributes.operation != Operation::Create || !KUBELET_SIGNERS.contains(&signer) {
             return Ok(());
         }
-        let pem = STANDARD.decode(text(spec(self.object), "request")).unwrap_or_default();
+        let pem = STANDARD.decode(spec(self.object).text_at(&["request"])).unwrap_or_default();
         match CertificateRequest::from_pem(&pem) {
             Err(error) => self.forbid(format!("unable to parse csr: {error}")),
             Ok(request) if request.common_name == self.attributes.user.name => Ok(()),
@@ -38,7 +39,7 @@ impl KubeletRequest<'_> {
         if !self.attributes.subresource.is_empty() {
             return self.forbid(format!("unexpected subresource {}", self.attributes.subresource));
         }
-        let field = |name: &str| text(spec(self.object), name);
+        let field = |name: &str| spec(self.object).text_at(&[name]);
         let quoted_name = |name: &str| go::quote(&format!("{}/{name}", self.attributes.namespace));
         let (node, pod) = (go::quote(field("nodeName")), quoted_name(field("podName")));
         if field("nodeName") != self.node {
@@ -46,26 +47,26 @@ impl KubeletRequest<'_> {
             return self
                 .forbid(format!("PodCertificateRequest.Spec.NodeName={node}, which is not the requesting node {own}"));
         }
-        let found = self.named("nodes", "", self.node, || format!("node {node}"))?;
+        let found = self.named(NODES, "", self.node, || format!("node {node}"))?;
         same_uid(field("nodeUID"), &found, |given, have| {
             format!(
                 "PodCertificateRequest for pod {pod} names node UID {given}, inconsistent with the running node ({have})"
             )
         })?;
-        let running = self.named("pods", self.attributes.namespace, field("podName"), || format!("pod {pod}"))?;
+        let running = self.named(PODS, self.attributes.namespace, field("podName"), || format!("pod {pod}"))?;
         same_uid(field("podUID"), &running, |given, have| {
             format!(
                 "PodCertificateRequest for pod {pod} contains pod UID ({given}) which differs from running pod {have}"
             )
         })?;
-        if text(spec(&running), "nodeName") != self.node {
+        if spec(&running).text_at(&["nodeName"]) != self.node {
             let message = format!("pod {pod} is not running on node {node} named in the PodCertificateRequest");
             return self.forbid(message);
         }
         if Pod(&running).is_mirror() {
             return self.forbid(format!("pod {pod} is a mirror pod"));
         }
-        let (account, own) = (field("serviceAccountName"), text(spec(&running), "serviceAccountName"));
+        let (account, own) = (field("serviceAccountName"), spec(&running).text_at(&["serviceAccountName"]));
         if account != own {
             return self.forbid(format!(
                 "PodCertificateRequest for pod {pod} contains serviceAccountName ({}) that differs from running pod ({})",
@@ -74,7 +75,7 @@ impl KubeletRequest<'_> {
             ));
         }
         let named = || format!("service account {}", quoted_name(account));
-        let found = self.named("serviceaccounts", self.attributes.namespace, account, named)?;
+        let found = self.named(SERVICE_ACCOUNTS, self.attributes.namespace, account, named)?;
         same_uid(field("serviceAccountUID"), &found, |given, have| {
             format!(
                 "PodCertificateRequest for pod {pod} names service account UID {given}, which differs from the running \
@@ -86,15 +87,15 @@ impl KubeletRequest<'_> {
     /// Returns an object of the core group. A missing object is a retryable error, because the cache may lag.
     fn named(
         &self,
-        plural: &str,
+        resource: GroupResource,
         namespace: &str,
         name: &str,
         what: impl Fn() -> String,
     ) -> Result<super::super::CachedObject, Status> {
-        self.view.object("", plural, namespace, name).ok_or_else(|| {
+        self.view.object(resource, namespace, name).ok_or_else(|| {
             let what = what();
             Status::internal_error(format!(
-                "while retrieving {what} named in the PodCertificateRequest: {plural} {} not found",
+                "while retrieving {what} named in the PodCertificateRequest: {resource} {} not found",
                 go::quote(name)
             ))
         })

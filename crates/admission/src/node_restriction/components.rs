@@ -5,12 +5,13 @@
 
 use std::net::IpAddr;
 
+use api::resources::{NODES, PERSISTENT_VOLUME_CLAIMS};
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::names::parse_cidr;
 use apimachinery::{Value, go};
 use auth::node::component::{self, Component};
 
-use super::super::pods::{items, spec, text};
+use super::super::pods::spec;
 use super::super::{Attributes, Operation, View};
 use super::{AdmissionResult, LEASES};
 
@@ -68,21 +69,25 @@ impl Write<'_> {
         }
         let is_of_service = Meta::of(self.object).label("kubernetes.io/service-name") == Some(SERVICE);
         self.require(is_of_service, "write EndpointSlices of the service kube-dns")?;
-        let node = self.view.object("", "nodes", "", self.node);
+        let node = self.view.object(NODES, "", self.node);
         let is_own = |endpoint: &Value| {
-            let hints = endpoint.get("hints").map(|hints| items(hints, "forNodes")).unwrap_or_default();
-            let mut addresses = items(endpoint, "addresses").iter().map(|address| address.as_str().unwrap_or_default());
-            text(endpoint, "nodeName") == self.node
-                && matches!(hints, [hint] if text(hint, "name") == self.node)
+            let hints = endpoint.get("hints").map(|hints| hints.list_at(&["forNodes"])).unwrap_or_default();
+            let mut addresses =
+                endpoint.list_at(&["addresses"]).iter().map(|address| address.as_str().unwrap_or_default());
+            endpoint.text_at(&["nodeName"]) == self.node
+                && matches!(hints, [hint] if hint.text_at(&["name"]) == self.node)
                 && node.as_ref().is_some_and(|node| addresses.all(|address| has_address(node, address)))
         };
-        self.require(items(self.object, "endpoints").iter().all(is_own), "publish endpoints with addresses and hints")
+        self.require(
+            self.object.list_at(&["endpoints"]).iter().all(is_own),
+            "publish endpoints with addresses and hints",
+        )
     }
 
     fn lease(&self) -> AdmissionResult {
         let is_own = self.is_named(LEASES, &[format!("load-balancer-{}", self.node)]);
-        let is_holder =
-            self.attributes.operation == Operation::Delete || text(spec(self.object), "holderIdentity") == self.node;
+        let is_holder = self.attributes.operation == Operation::Delete
+            || spec(self.object).text_at(&["holderIdentity"]) == self.node;
         self.require(is_own && is_holder, "write the load balancer's Lease")
     }
 
@@ -105,12 +110,12 @@ impl Write<'_> {
     fn is_own_volume(&self, volume: &Value) -> bool {
         let terms = spec(volume).at(&["nodeAffinity", "required", "nodeSelectorTerms"]).and_then(Value::as_array);
         let expressions = match terms.unwrap_or_default() {
-            [term] => items(term, "matchExpressions"),
+            [term] => term.list_at(&["matchExpressions"]),
             _ => &[],
         };
-        let is_here = matches!(expressions, [one] if text(one, "key") == "kubernetes.io/hostname"
-            && text(one, "operator") == "In"
-            && matches!(items(one, "values"), [value] if value.as_str() == Some(self.node)));
+        let is_here = matches!(expressions, [one] if one.text_at(&["key"]) == "kubernetes.io/hostname"
+            && one.text_at(&["operator"]) == "In"
+            && matches!(one.list_at(&["values"]), [value] if value.as_str() == Some(self.node)));
         let is_local = spec(volume).get("local").is_some_and(|local| !local.is_null());
         Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER) && is_here && is_local
     }
@@ -118,14 +123,14 @@ impl Write<'_> {
     /// Whether the scheduler selected this node for the claim that the volume is bound to.
     fn is_for_selected_claim(&self) -> bool {
         let reference = &spec(self.object)["claimRef"];
-        let (namespace, name) = (text(reference, "namespace"), text(reference, "name"));
-        self.view.object("", "persistentvolumeclaims", namespace, name).is_some_and(|claim| {
+        let (namespace, name) = (reference.text_at(&["namespace"]), reference.text_at(&["name"]));
+        self.view.object(PERSISTENT_VOLUME_CLAIMS, namespace, name).is_some_and(|claim| {
             let meta = Meta::of(&claim);
-            meta.uid() == text(reference, "uid")
+            meta.uid() == reference.text_at(&["uid"])
                 && !meta.uid().is_empty()
                 && meta.annotation(STORAGE_PROVISIONER) == Some(PROVISIONER)
                 && meta.annotation(SELECTED_NODE) == Some(self.node)
-                && text(spec(&claim), "storageClassName") == text(spec(self.object), "storageClassName")
+                && spec(&claim).text_at(&["storageClassName"]) == spec(self.object).text_at(&["storageClassName"])
         })
     }
 }
@@ -133,9 +138,9 @@ impl Write<'_> {
 /// Whether an address belongs to the node or to its pod CIDR.
 fn has_address(node: &Value, address: &str) -> bool {
     let Ok(address) = address.parse::<IpAddr>() else { return false };
-    let status = node.get("status").map(|status| items(status, "addresses")).unwrap_or_default();
-    let is_of_node = status.iter().any(|one| text(one, "address").parse() == Ok(address));
-    let mut ranges = items(spec(node), "podCIDRs").iter().filter_map(|range| parse_cidr(range.as_str()?));
+    let status = node.get("status").map(|status| status.list_at(&["addresses"])).unwrap_or_default();
+    let is_of_node = status.iter().any(|one| one.text_at(&["address"]).parse() == Ok(address));
+    let mut ranges = spec(node).list_at(&["podCIDRs"]).iter().filter_map(|range| parse_cidr(range.as_str()?));
     is_of_node || ranges.any(|range| contains(range, address))
 }
 

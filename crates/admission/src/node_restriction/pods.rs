@@ -1,5 +1,6 @@
 //! NodeRestriction for pods: a kubelet can create mirror pods, and update, delete and evict the pods of its node.
 
+use api::resources::{NODES, PODS};
 use api::view::Pod;
 use apimachinery::Value;
 use apimachinery::go;
@@ -7,7 +8,7 @@ use apimachinery::meta::Meta;
 use apimachinery::status::{GroupName, Status};
 
 use super::super::Operation;
-use super::super::pods::{items, references_config_maps, references_secrets, spec, text};
+use super::super::pods::{references_config_maps, references_secrets, spec};
 use super::{AdmissionResult, KubeletRequest};
 
 /// Volume types that need nothing from the API server.
@@ -60,7 +61,7 @@ impl KubeletRequest<'_> {
         match self.attributes.operation {
             Operation::Create => self.new_pod(),
             Operation::Delete => {
-                let own = self.attributes.old.is_some_and(|pod| text(spec(pod), "nodeName") == self.node);
+                let own = self.attributes.old.is_some_and(|pod| spec(pod).text_at(&["nodeName"]) == self.node);
                 self.require(own, &format!("node {node} can only delete pods with spec.nodeName set to itself"))
             }
             other => self.forbid(format!(
@@ -77,7 +78,7 @@ impl KubeletRequest<'_> {
                 "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node} can only create mirror pods"
             ));
         }
-        if text(spec(pod), "nodeName") != self.node {
+        if spec(pod).text_at(&["nodeName"]) != self.node {
             return self.forbid(format!("node {node} can only create pods with spec.nodeName set to itself"));
         }
         self.owner()?;
@@ -111,7 +112,7 @@ impl KubeletRequest<'_> {
         if owner.blocks_owner_deletion() {
             return self.forbid(format!("node {node} must not set blockOwnerDeletion on an owner reference"));
         }
-        let Some(found) = self.view.object("", "nodes", "", self.node) else {
+        let Some(found) = self.view.object(NODES, "", self.node) else {
             return Err(Status::not_found(GroupName::new("", "nodes"), self.node));
         };
         let (have, given) = (Meta::of(&found).uid(), owner.uid());
@@ -123,7 +124,7 @@ impl KubeletRequest<'_> {
         let (Operation::Update, Some(old)) = (self.attributes.operation, self.attributes.old) else {
             return self.forbid(format!("unexpected operation {}", go::quote(self.attributes.operation.word())));
         };
-        if text(spec(old), "nodeName") != self.node {
+        if spec(old).text_at(&["nodeName"]) != self.node {
             return self
                 .forbid(format!("node {node} can only update pod status for pods with spec.nodeName set to itself"));
         }
@@ -151,17 +152,17 @@ impl KubeletRequest<'_> {
         if name.is_empty() {
             return self.forbid("could not determine pod from request data");
         }
-        let Some(pod) = self.view.object("", "pods", self.attributes.namespace, name) else {
+        let Some(pod) = self.view.object(PODS, self.attributes.namespace, name) else {
             return Err(Status::not_found(GroupName::new("", "pods"), name));
         };
         let message = format!("node {} can only evict pods with spec.nodeName set to itself", self.node);
-        self.require(text(spec(&pod), "nodeName") == self.node, &message)
+        self.require(spec(&pod).text_at(&["nodeName"]) == self.node, &message)
     }
 }
 
 /// Returns the first reference of a pod to another API object. A volume of unknown type counts as one.
 fn api_reference(spec: &Value) -> Option<&'static str> {
-    if !text(spec, "serviceAccountName").is_empty() {
+    if !spec.text_at(&["serviceAccountName"]).is_empty() {
         return Some("serviceaccounts");
     }
     if references_secrets(spec) {
@@ -170,10 +171,10 @@ fn api_reference(spec: &Value) -> Option<&'static str> {
     if references_config_maps(spec) {
         return Some("configmaps");
     }
-    if !items(spec, "resourceClaims").is_empty() {
+    if !spec.list_at(&["resourceClaims"]).is_empty() {
         return Some("resourceclaims");
     }
-    items(spec, "volumes").iter().find_map(reference_of_volume)
+    spec.list_at(&["volumes"]).iter().find_map(reference_of_volume)
 }
 
 fn reference_of_volume(volume: &Value) -> Option<&'static str> {
@@ -185,7 +186,7 @@ fn reference_of_volume(volume: &Value) -> Option<&'static str> {
         let is_local = LOCAL_VOLUMES.iter().any(|kind| has(volume, kind));
         return if is_local { None } else { Some("an unknown volume type") };
     }
-    items(&volume["projected"], "sources").iter().find_map(|source| {
+    volume["projected"].list_at(&["sources"]).iter().find_map(|source| {
         let known = API_SOURCES.iter().find(|(kind, _)| has(source, kind)).map(|(_, what)| *what);
         known.or_else(|| if has(source, "downwardAPI") { None } else { Some("an unknown projected source") })
     })

@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{self, Cluster};
 
 #[test]
-fn a_kubelet_sets_kubelet_and_custom_labels_but_no_other_kubernetes_labels() {
+fn kubelet_sets_kubelet_and_custom_labels_but_no_other_kubernetes_labels() {
     let check = |label: &str, forbidden: bool| assert_eq!(is_forbidden(label), forbidden, "{label}");
     check("kubernetes.io/hostname", false);
     check("a", false);
@@ -62,7 +62,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn a_kubelet_can_only_write_its_own_node_and_pods() {
+fn kubelet_can_only_write_its_own_node_and_pods() {
     let node = |name| Case { name, ..Case::of(api::core::node::kind(), Operation::Create) };
     let labelled = value!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}}});
     assert_eq!(node("n1").verdict(labelled), "");
@@ -85,14 +85,14 @@ fn a_kubelet_can_only_write_its_own_node_and_pods() {
 }
 
 #[test]
-fn a_kubelet_cannot_create_a_node_with_a_generated_name() {
+fn kubelet_cannot_create_a_node_with_a_generated_name() {
     let case = Case::of(api::core::node::kind(), Operation::Create);
     let expected = r#"node "n1" is not allowed to modify node """#;
     assert_eq!(case.verdict(value!({"metadata": {"generateName": "n1"}})), expected);
 }
 
 #[test]
-fn a_kubelet_cannot_change_the_owners_of_its_node() {
+fn kubelet_cannot_change_the_owners_of_its_node() {
     let old = value!({"metadata": {"name": "n1"}, "spec": {}});
     for subresource in ["", "status"] {
         let case = Case {
@@ -111,7 +111,7 @@ fn a_kubelet_cannot_change_the_owners_of_its_node() {
 }
 
 #[test]
-fn a_kubelet_cannot_change_claims_in_the_status_of_its_pods() {
+fn kubelet_cannot_change_claims_in_the_status_of_its_pods() {
     let pod = |status: Value| value!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": status});
     let case = |old: Value| Case {
         name: "p",
@@ -138,7 +138,7 @@ fn a_kubelet_cannot_change_claims_in_the_status_of_its_pods() {
 }
 
 #[test]
-fn a_mirror_pod_refers_to_no_api_object() {
+fn mirror_pod_refers_to_no_api_object() {
     let cluster = || Cluster::default().with("", "nodes", r#"{"metadata": {"name": "n1", "uid": "u"}}"#);
     let verdict = |spec: &str| {
         let mut pod = value!({"metadata": {"name": "x", "annotations": {"kubernetes.io/config.mirror": "h"},
@@ -171,7 +171,7 @@ fn a_mirror_pod_refers_to_no_api_object() {
 }
 
 #[test]
-fn a_kubelet_gets_tokens_for_the_audiences_of_its_pods_only() {
+fn kubelet_gets_tokens_for_the_audiences_of_its_pods_only() {
     let pod = |node: &str| {
         format!(
             r#"{{"metadata": {{"name": "p", "namespace": "n", "uid": "u"}}, "spec": {{"nodeName": "{node}", "volumes": [
@@ -218,7 +218,7 @@ fn a_kubelet_gets_tokens_for_the_audiences_of_its_pods_only() {
 }
 
 #[test]
-fn a_kubelet_requests_certificates_in_its_own_name_only() {
+fn kubelet_requests_certificates_in_its_own_name_only() {
     let verdict = |file: &str, signer: &str| {
         let file = format!("{}/../../fuzz/corpus/csr/{file}.pem", env!("CARGO_MANIFEST_DIR"));
         let kind = api::certificates::certificate_signing_request::kind();
@@ -236,7 +236,7 @@ fn a_kubelet_requests_certificates_in_its_own_name_only() {
 }
 
 #[test]
-fn a_kubelet_requests_pod_certificates_for_its_own_pods_only() {
+fn kubelet_requests_pod_certificates_for_its_own_pods_only() {
     let cluster = |node: &str, annotations: &str| {
         let pod = format!(
             r#"{{"metadata": {{"name": "p", "namespace": "n", "uid": "pu", "annotations": {annotations}}},
@@ -273,7 +273,7 @@ fn a_kubelet_requests_pod_certificates_for_its_own_pods_only() {
 }
 
 #[test]
-fn the_dns_component_publishes_its_own_node_only() {
+fn dns_component_publishes_its_own_node_only() {
     let node = r#"{"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.1.2.0/24"]},
         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}"#;
     let case = |operation, name| Case {
@@ -307,7 +307,7 @@ fn the_dns_component_publishes_its_own_node_only() {
 }
 
 #[test]
-fn the_network_component_writes_its_own_lease_only() {
+fn network_component_writes_its_own_lease_only() {
     let verdict = |operation, namespace, name, holder: &str| {
         let case = Case {
             user: ("knarr:network:n1", "knarr:network"),
@@ -331,7 +331,7 @@ fn the_network_component_writes_its_own_lease_only() {
 }
 
 #[test]
-fn the_local_path_component_provisions_on_its_own_node_only() {
+fn local_path_component_provisions_on_its_own_node_only() {
     let claim = r#"{"metadata": {"name": "c", "namespace": "n", "uid": "u", "annotations": {
         "volume.kubernetes.io/storage-provisioner": "knarr.dev/local-path", "volume.kubernetes.io/selected-node": "n1"}},
         "spec": {"storageClassName": "local-path"}}"#;

@@ -1,6 +1,8 @@
 //! NodeRestriction for tokens: a kubelet can request tokens of its pods' service accounts, for audiences that the pods
 //! specify.
 
+use api::resources::{CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS};
+use apimachinery::GroupResource;
 use apimachinery::Value;
 use apimachinery::go;
 use apimachinery::meta::Meta;
@@ -8,20 +10,20 @@ use apimachinery::status::{GroupName, Status};
 use auth::node::audience::{self, Source};
 use auth::{Resource, Target};
 
-use super::super::pods::{spec, text};
+use super::super::pods::spec;
 use super::{AdmissionResult, KubeletRequest};
 
 impl KubeletRequest<'_> {
     pub(super) fn token(&self) -> AdmissionResult {
         let bound = &self.object["spec"]["boundObjectRef"];
-        let (name, uid) = (text(bound, "name"), text(bound, "uid"));
-        if text(bound, "apiVersion") != "v1" || text(bound, "kind") != "Pod" || name.is_empty() {
+        let (name, uid) = (bound.text_at(&["name"]), bound.text_at(&["uid"]));
+        if bound.text_at(&["apiVersion"]) != "v1" || bound.text_at(&["kind"]) != "Pod" || name.is_empty() {
             return self.forbid("node requested token not bound to a pod");
         }
         if uid.is_empty() {
             return self.forbid("node requested token with a pod binding without a uid");
         }
-        let Some(pod) = self.view.object("", "pods", self.attributes.namespace, name) else {
+        let Some(pod) = self.view.object(PODS, self.attributes.namespace, name) else {
             return Err(Status::not_found(GroupName::new("", "pods"), name));
         };
         if Meta::of(&pod).uid() != uid {
@@ -30,7 +32,7 @@ impl KubeletRequest<'_> {
                  been deleted and then recreated"
             ));
         }
-        if text(spec(&pod), "nodeName") != self.node {
+        if spec(&pod).text_at(&["nodeName"]) != self.node {
             return self.forbid("node requested token bound to a pod scheduled on a different node");
         }
         self.token_audience(&pod)
@@ -86,21 +88,21 @@ impl KubeletRequest<'_> {
     }
 
     fn is_requested_by(&self, source: &Source<'_>, audience: &str) -> Result<bool, String> {
-        let get = |group: &str, plural: &str, namespace: &str, name: &str| {
-            let found = self.view.object(group, plural, namespace, name);
-            found.ok_or_else(|| Status::not_found(GroupName::new(group, plural), name).message)
+        let get = |resource: GroupResource, namespace: &str, name: &str| {
+            let found = self.view.object(resource, namespace, name);
+            found.ok_or_else(|| Status::not_found(GroupName::new(resource.group, resource.plural), name).message)
         };
         let driver = match source {
             Source::Driver(driver) => (*driver).to_owned(),
             Source::Claim(claim) => {
-                let claim = get("", "persistentvolumeclaims", self.attributes.namespace, claim)?;
-                let volume = get("", "persistentvolumes", "", text(spec(&claim), "volumeName"))?;
+                let claim = get(PERSISTENT_VOLUME_CLAIMS, self.attributes.namespace, claim)?;
+                let volume = get(PERSISTENT_VOLUMES, "", spec(&claim).text_at(&["volumeName"]))?;
                 match audience::driver_of(spec(&volume)) {
                     Some(driver) => driver.to_owned(),
                     None => return Ok(false),
                 }
             }
         };
-        Ok(audience::is_requested_by(&*get("storage.k8s.io", "csidrivers", "", &driver)?, audience))
+        Ok(audience::is_requested_by(&*get(CSI_DRIVERS, "", &driver)?, audience))
     }
 }

@@ -7,7 +7,7 @@ use apimachinery::meta::Meta;
 use apimachinery::{Object, Value, go};
 
 use super::level::{Level, LevelVersion};
-use crate::pods::{containers, items, spec, text};
+use crate::pods::{containers, spec};
 
 /// A violated check, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn named(names: &[&str]) -> String {
 
 /// Returns the names of containers that satisfy the predicate.
 fn bad<'a>(pod: &'a Value, holds: impl Fn(&'a Value) -> bool) -> Vec<&'a str> {
-    visited(pod).filter(|container| holds(container)).map(|container| text(container, "name")).collect()
+    visited(pod).filter(|container| holds(container)).map(|container| container.text_at(&["name"])).collect()
 }
 
 fn context<'a>(of: &'a Value, path: &[&str]) -> Option<&'a Value> {
@@ -163,7 +163,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
 
 fn capabilities<'a>(container: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     let of = container.at(&["securityContext", "capabilities"]).unwrap_or(&Value::Null);
-    items(of, field).iter().filter_map(Value::as_str)
+    of.list_at(&[field]).iter().filter_map(Value::as_str)
 }
 
 fn adding(pod: &Value, allowed: &[&str]) -> Option<String> {
@@ -186,8 +186,8 @@ fn host_namespaces(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn host_path_volumes(pod: &Value, _: u32) -> Option<Violation> {
-    let volumes = items(spec(pod), "volumes").iter().filter(|volume| volume.get("hostPath").is_some());
-    let names: Vec<&str> = volumes.map(|volume| text(volume, "name")).collect();
+    let volumes = spec(pod).list_at(&["volumes"]).iter().filter(|volume| volume.get("hostPath").is_some());
+    let names: Vec<&str> = volumes.map(|volume| volume.text_at(&["name"])).collect();
     if names.is_empty() {
         return None;
     }
@@ -196,7 +196,7 @@ fn host_path_volumes(pod: &Value, _: u32) -> Option<Violation> {
 
 fn host_ports(pod: &Value, _: u32) -> Option<Violation> {
     let ports_of = |container| {
-        let ports = items(container, "ports").iter().filter_map(|port| port["hostPort"].as_int());
+        let ports = Value::list_at(container, &["ports"]).iter().filter_map(|port| port["hostPort"].as_int());
         ports.filter(|port| *port != 0)
     };
     let containers = bad(pod, |container| ports_of(container).next().is_some());
@@ -275,17 +275,19 @@ fn se_linux(pod: &Value, version: u32) -> Option<Violation> {
     let options = |of| context(of, &["seLinuxOptions"]).unwrap_or(&Value::Null);
     let wrong = |of| {
         let options = options(of);
-        !known(text(options, "type")) || !text(options, "user").is_empty() || !text(options, "role").is_empty()
+        !known(options.text_at(&["type"]))
+            || !options.text_at(&["user"]).is_empty()
+            || !options.text_at(&["role"]).is_empty()
     };
     let who = setters(pod, wrong)?;
     let all: Vec<&Value> = std::iter::once(spec(pod)).chain(visited(pod)).map(options).collect();
-    let types: BTreeSet<&str> = all.iter().map(|of| text(of, "type")).filter(|ty| !known(ty)).collect();
+    let types: BTreeSet<&str> = all.iter().map(|of| of.text_at(&["type"])).filter(|ty| !known(ty)).collect();
     let mut data = Vec::new();
     if !types.is_empty() {
         data.push(format!("{} {}", plural("type", "types", types.len()), quoted(types.clone())));
     }
     for field in ["user", "role"] {
-        if all.iter().any(|of| !text(of, field).is_empty()) {
+        if all.iter().any(|of| !of.text_at(&[field]).is_empty()) {
             data.push(format!("{field} may not be set"));
         }
     }
@@ -312,7 +314,7 @@ fn sysctls(pod: &Value, version: u32) -> Option<Violation> {
         SYSCTLS.iter().any(|(known, since)| *known == name && *since <= version)
             || name == "net.ipv4.tcp_wmem" && version >= 32
     };
-    let all = items(&spec(pod)["securityContext"], "sysctls").iter().map(|sysctl| text(sysctl, "name"));
+    let all = spec(pod)["securityContext"].list_at(&["sysctls"]).iter().map(|sysctl| sysctl.text_at(&["name"]));
     let forbidden: Vec<&str> = all.filter(|name| !known(name)).collect();
     if forbidden.is_empty() { None } else { violation("forbidden sysctls", forbidden.join(", ")) }
 }
@@ -324,7 +326,7 @@ fn windows_host_process(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn seccomp_type(of: &Value) -> Option<&str> {
-    context(of, &["seccompProfile"]).map(|profile| text(profile, "type"))
+    context(of, &["seccompProfile"]).map(|profile| profile.text_at(&["type"]))
 }
 
 fn bad_seccomp(of: &Value) -> Option<&str> {
@@ -343,7 +345,7 @@ fn seccomp_baseline(pod: &Value, version: u32) -> Option<Violation> {
     }
     let fine = |value: &str| matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/");
     let of_containers = visited(pod)
-        .map(|container| format!("container.seccomp.security.alpha.kubernetes.io/{}", text(container, "name")));
+        .map(|container| format!("container.seccomp.security.alpha.kubernetes.io/{}", container.text_at(&["name"])));
     let keys = of_containers.chain(["seccomp.security.alpha.kubernetes.io/pod".to_owned()]);
     let wrong = keys.filter_map(|key| {
         let value = Meta::of(pod).annotation(&key).filter(|value| !fine(value))?;
@@ -428,11 +430,11 @@ const VOLUMES: [&str; 9] = [
 
 fn restricted_volumes(pod: &Value, _: u32) -> Option<Violation> {
     let wrong = |volume: &&Value| !VOLUMES.iter().any(|kind| volume.get(kind).is_some());
-    let volumes: Vec<&Value> = items(spec(pod), "volumes").iter().filter(wrong).collect();
+    let volumes: Vec<&Value> = spec(pod).list_at(&["volumes"]).iter().filter(wrong).collect();
     if volumes.is_empty() {
         return None;
     }
-    let names: Vec<&str> = volumes.iter().map(|volume| text(volume, "name")).collect();
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.text_at(&["name"])).collect();
     let kind = |volume: &&Value| {
         let keys = volume.as_object().into_iter().flat_map(Object::keys);
         keys.filter(|key| *key != "name").map(str::to_owned).next().unwrap_or_else(|| "unknown".to_owned())

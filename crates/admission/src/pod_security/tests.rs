@@ -23,7 +23,7 @@ const BASELINE: &str = r#""pod-security.kubernetes.io/enforce":"baseline""#;
 const RESTRICTED: &str = r#""pod-security.kubernetes.io/enforce":"restricted""#;
 
 #[test]
-fn a_namespace_without_labels_admits_all_pods() {
+fn namespace_without_labels_admits_all_pods() {
     check("", r#"{"hostNetwork":true,"containers":[{"name":"a"}]}"#, Ok(&[]));
 }
 

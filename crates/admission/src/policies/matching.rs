@@ -3,12 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use api::kind::{Kind, Persistence, Version};
+use api::resources::NAMESPACES;
 use apimachinery::Value;
 use apimachinery::labels::from_object;
 use apimachinery::meta::{Meta, Scope};
 
 use crate::Attributes;
-use crate::pods::{items, text};
 
 /// A kind in the version in which a matcher sees its objects.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +34,11 @@ pub(crate) fn matches<'a>(
     {
         return None;
     }
-    let equivalent = text(constraints, "matchPolicy") != "Exact";
-    if by_rules(items(constraints, "excludeResourceRules"), attributes, object, equivalent).is_some() {
+    let equivalent = constraints.text_at(&["matchPolicy"]) != "Exact";
+    if by_rules(constraints.list_at(&["excludeResourceRules"]), attributes, object, equivalent).is_some() {
         return None;
     }
-    match items(constraints, "resourceRules") {
+    match constraints.list_at(&["resourceRules"]) {
         [] => Some(attributes.as_requested()),
         rules => by_rules(rules, attributes, object, equivalent),
     }
@@ -51,7 +51,7 @@ fn selects_namespace(
     namespace: Option<&Value>,
 ) -> bool {
     let Some(selector) = constraints.get("namespaceSelector") else { return true };
-    let is_namespace = attributes.is("", "namespaces");
+    let is_namespace = attributes.is(NAMESPACES);
     if attributes.namespace.is_empty() && !is_namespace {
         return true;
     }
@@ -66,7 +66,7 @@ fn selects_namespace(
 
 /// Whether the write sets the labels of a Namespace, so that the cached Namespace does not have them yet.
 pub(crate) fn writes_namespace(attributes: &Attributes<'_>, object: &Value) -> bool {
-    attributes.is("", "namespaces") && attributes.subresource.is_empty() && !object.is_null()
+    attributes.is(NAMESPACES) && attributes.subresource.is_empty() && !object.is_null()
 }
 
 /// Whether the object selector matches the new or the old object.
@@ -106,21 +106,22 @@ fn twin(kind: &Kind) -> Option<&'static Kind> {
 
 fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen: &VersionedKind<'_>) -> bool {
     let any = |field: &str, word: &str| {
-        items(rule, field).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
+        rule.list_at(&[field]).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
     };
-    let scope = match text(rule, "scope") {
+    let scope = match rule.text_at(&["scope"]) {
         "Namespaced" => attributes.kind.scope == Scope::Namespaced,
         "Cluster" => attributes.kind.scope == Scope::Cluster,
         _ => true,
     };
-    let names = items(rule, "resourceNames");
+    let names = rule.list_at(&["resourceNames"]);
     let name = if attributes.name.is_empty() { Meta::of(object).name() } else { attributes.name };
     any("operations", attributes.operation.word())
         && any("apiGroups", &seen.kind.group)
         && any("apiVersions", &seen.version.name)
         && scope
         && (names.is_empty() || names.iter().any(|have| have.as_str() == Some(name)))
-        && items(rule, "resources")
+        && rule
+            .list_at(&["resources"])
             .iter()
             .filter_map(Value::as_str)
             .any(|resource| resource_matches(resource, attributes))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::resources::{MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS, NAMESPACES};
 use api_registry::conversion::{in_version, to_stored};
 use api_registry::decode;
 use apimachinery::field::Cause;
@@ -16,7 +17,7 @@ use super::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::program::{Program, Programs};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
 use crate::measure::{Check, Measurement, Policies};
-use crate::pods::{spec, text};
+use crate::pods::spec;
 use crate::reinvocation::{Reinvocation, ReinvocationPolicy};
 use crate::{Attributes, Notes, Operation, Plugin, VersionedKind, View};
 
@@ -39,15 +40,15 @@ impl Plugin for MutatingAdmissionPolicy {
         if is_exempt(attributes) || !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        let all = in_force(view, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings");
+        let all = in_force(view, MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS);
         if all.is_empty() {
             return Ok(());
         }
         self.programs.keep(all.iter().map(|bound| &*bound.policy));
-        let namespace = match (attributes.namespace, attributes.is("", "namespaces")) {
-            ("", true) => view.object("", "namespaces", "", attributes.name),
+        let namespace = match (attributes.namespace, attributes.is(NAMESPACES)) {
+            ("", true) => view.object(NAMESPACES, "", attributes.name),
             ("", false) => None,
-            (name, _) => view.object("", "namespaces", "", name),
+            (name, _) => view.object(NAMESPACES, "", name),
         };
         round.resume(object);
         for bound in &all {
@@ -158,7 +159,7 @@ impl Request<'_> {
                     return Ok(object.clone());
                 }
                 let made = scope.run(&rule.main)?;
-                patched(text(&rule.entry, "patchType"), &made, &given.object, schema)?
+                patched(rule.entry.text_at(&["patchType"]), &made, &given.object, schema)?
             };
             changed = true;
             given.object = patched;

@@ -3,7 +3,7 @@
 use apimachinery::Value;
 use apimachinery::labels::from_object;
 
-use crate::pods::{spec, text};
+use crate::pods::spec;
 use crate::{Attributes, View};
 
 /// Returns the parameters of a binding, one evaluation each; `None` if the policy takes no parameters. The result is
@@ -17,10 +17,10 @@ pub(super) fn of(
     let (Some(kind), Some(reference)) = (spec(policy).get("paramKind"), spec(binding).get("paramRef")) else {
         return Ok(vec![None]);
     };
-    let api_version = text(kind, "apiVersion");
+    let api_version = kind.text_at(&["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let Some((plural, namespaced)) = view.plural(group, text(kind, "kind")) else {
-        let kind = text(kind, "kind");
+    let Some((plural, namespaced)) = view.plural(group, kind.text_at(&["kind"])) else {
+        let kind = kind.text_at(&["kind"]);
         return Err(format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"));
     };
     let namespace = param_namespace(reference, attributes, namespaced)?;
@@ -29,16 +29,16 @@ pub(super) fn of(
         let all = view.stored(group, &plural, namespace, "");
         all.into_iter().filter(|object| selector.matches_object(object)).collect()
     } else {
-        view.stored(group, &plural, namespace, text(reference, "name"))
+        view.stored(group, &plural, namespace, reference.text_at(&["name"]))
     };
-    if found.is_empty() && text(reference, "parameterNotFoundAction") != "Allow" {
+    if found.is_empty() && reference.text_at(&["parameterNotFoundAction"]) != "Allow" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
     Ok(found.into_iter().map(Some).collect())
 }
 
 fn param_namespace<'a>(reference: &'a Value, attributes: &Attributes<'a>, namespaced: bool) -> Result<&'a str, String> {
-    let named = text(reference, "namespace");
+    let named = reference.text_at(&["namespace"]);
     match (namespaced, named, attributes.namespace) {
         (false, "", _) => Ok(""),
         (false, _, _) => Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned()),

@@ -9,7 +9,7 @@ use cel::{Compiled, Env, ExpressionContext, Type};
 
 use crate::View;
 use crate::measure::Measurement;
-use crate::pods::{items, spec, text};
+use crate::pods::spec;
 
 /// An expression: its source and its compilation result.
 pub(crate) struct Expression {
@@ -71,22 +71,22 @@ impl Program {
         // Stored expressions are compiled in the `stored` environment: a newer server may have accepted them.
         let plain = host.env_set().stored;
         let spec = spec(policy);
-        let conditions = items(spec, "matchConditions").iter();
+        let conditions = spec.list_at(&["matchConditions"]).iter();
         let conditions = conditions
-            .map(|one| (text(one, "name").to_owned(), Expression::compile(&plain, text(one, "expression"))))
+            .map(|one| (one.text_at(&["name"]).to_owned(), Expression::compile(&plain, one.text_at(&["expression"]))))
             .collect();
         let mut env = plain;
         let mut variables = Vec::new();
-        for variable in items(spec, "variables") {
-            let name = format!("variables.{}", text(variable, "name"));
-            let expression = Expression::compile(&env, text(variable, "expression"));
+        for variable in spec.list_at(&["variables"]) {
+            let name = format!("variables.{}", variable.text_at(&["name"]));
+            let expression = Expression::compile(&env, variable.text_at(&["expression"]));
             let ty = expression.compiled.as_ref().map_or(Type::Dyn, |compiled| compiled.program.result_type().clone());
             env = env.with_variable(&name, ty);
             variables.push((name, expression));
         }
         let rule = |entry: &Value| Rule::compile(&env, entry);
-        let rules = items(spec, "validations").iter().chain(items(spec, "mutations")).map(rule).collect();
-        let annotations = items(spec, "auditAnnotations").iter().map(rule).collect();
+        let rules = spec.list_at(&["validations"]).iter().chain(spec.list_at(&["mutations"])).map(rule).collect();
+        let annotations = spec.list_at(&["auditAnnotations"]).iter().map(rule).collect();
         Self { variables, conditions, rules, annotations }
     }
 }
@@ -100,7 +100,7 @@ impl Rule {
             &["jsonPatch", "expression"],
         ];
         let source = places.iter().find_map(|path| entry.str_at(path)).unwrap_or_default();
-        let message = text(entry, "messageExpression");
+        let message = entry.text_at(&["messageExpression"]);
         Self {
             entry: entry.clone(),
             main: Expression::compile(env, source),

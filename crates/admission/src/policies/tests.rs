@@ -39,7 +39,7 @@ const MAP: &str =
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n"},"data":{"a":"1","b":"2"}}"#;
 
 #[test]
-fn a_false_validation_rejects_with_its_message() {
+fn false_validation_rejects_with_its_message() {
     check(r#"{MATCH,"validations":[{"expression":"size(object.data) < 3"}]}"#, MAP, Ok(()));
     let failed = "422 failed expression: size(object.data) < 2";
     check(r#"{MATCH,"validations":[{"expression":"size(object.data) < 2"}]}"#, MAP, Err(failed));
@@ -102,7 +102,7 @@ fn missing_params_follow_parameter_not_found_action() {
 }
 
 #[test]
-fn a_binding_can_warn_and_add_audit_annotations() {
+fn binding_can_warn_and_add_audit_annotations() {
     let spec = r#"{MATCH,"validations":[{"expression":"false","message":"no"}],
         "auditAnnotations":[{"key":"k","valueExpression":"'name ' + object.metadata.name"}]}"#;
     let warn = r#"{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Warn"]}}"#;

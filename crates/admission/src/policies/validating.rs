@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::resources::{NAMESPACES, VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS};
 use apimachinery::field::Cause;
 use apimachinery::meta::Meta;
 use apimachinery::status::{Reason, Status};
@@ -13,7 +14,7 @@ use super::evaluate::{ExpressionInputs, Scope, conditions_hold};
 use super::program::{Program, Programs, Rule};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
 use crate::measure::{Check, Measurement, Policies};
-use crate::pods::{items, spec, text};
+use crate::pods::spec;
 use crate::{Attributes, Notes, Plugin, View};
 
 /// Maximum length of a message from a `messageExpression`.
@@ -49,15 +50,15 @@ impl Plugin for ValidatingAdmissionPolicy {
         if is_exempt(attributes) {
             return Ok(());
         }
-        let all = in_force(view, "validatingadmissionpolicies", "validatingadmissionpolicybindings");
+        let all = in_force(view, VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS);
         if all.is_empty() {
             return Ok(());
         }
         self.programs.keep(all.iter().map(|bound| &*bound.policy));
-        let namespace = match (attributes.namespace, attributes.is("", "namespaces")) {
-            ("", true) => view.object("", "namespaces", "", attributes.name),
+        let namespace = match (attributes.namespace, attributes.is(NAMESPACES)) {
+            ("", true) => view.object(NAMESPACES, "", attributes.name),
             ("", false) => None,
-            (name, _) => view.object("", "namespaces", "", name),
+            (name, _) => view.object(NAMESPACES, "", name),
         };
         for bound in &all {
             let request = Request { attributes, object, view, namespace: namespace.as_deref(), bound };
@@ -130,7 +131,7 @@ fn record_metrics(request: &Request<'_>, binding: &Value, denials: &[Denial], to
     if denials.is_empty() {
         return check("allow", false);
     }
-    let actions = items(spec(binding), "validationActions");
+    let actions = spec(binding).list_at(&["validationActions"]);
     for denial in denials {
         for action in actions.iter().filter_map(Value::as_str) {
             match action {
@@ -145,7 +146,7 @@ fn record_metrics(request: &Request<'_>, binding: &Value, denials: &[Denial], to
 /// Applies the binding's validationActions to the denials.
 fn act(bound: &Bound, binding: &Value, denials: Vec<Denial>, first: &mut Option<Denial>, notes: &mut Notes) {
     let (policy, name) = (Meta::of(&bound.policy).name(), Meta::of(binding).name());
-    let actions = items(spec(binding), "validationActions");
+    let actions = spec(binding).list_at(&["validationActions"]);
     for denial in denials {
         for action in actions.iter().filter_map(Value::as_str) {
             match action {
@@ -204,7 +205,7 @@ fn evaluate(
             Ok(Val::Bool(true)) => {}
             Ok(_) => denials.push(Denial {
                 binding: Some(binding.to_owned()),
-                reason: text(&rule.entry, "reason").to_owned(),
+                reason: rule.entry.text_at(&["reason"]).to_owned(),
                 message: message(rule, &scope),
                 at: Some(at),
                 failed: false,
@@ -215,7 +216,7 @@ fn evaluate(
     let policy = Meta::of(&request.bound.policy).name();
     for rule in &program.annotations {
         match annotation(rule, &scope) {
-            Ok(Some(value)) => notes.audit.push((format!("{policy}/{}", text(&rule.entry, "key")), value)),
+            Ok(Some(value)) => notes.audit.push((format!("{policy}/{}", rule.entry.text_at(&["key"])), value)),
             Ok(None) => {}
             Err(error) => denials.extend(wrong(error)),
         }
@@ -231,7 +232,7 @@ fn message<'a>(rule: &'a Rule, scope: &Scope<'a>) -> String {
             return made.to_owned();
         }
     }
-    match text(&rule.entry, "message").trim() {
+    match rule.entry.text_at(&["message"]).trim() {
         "" => format!("failed expression: {}", rule.main.source.trim()),
         message => message.to_owned(),
     }

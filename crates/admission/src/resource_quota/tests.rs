@@ -45,7 +45,7 @@ fn pod_usage_is_charged_to_the_quota_or_the_pod_is_rejected() {
 }
 
 #[test]
-fn a_quota_with_another_scope_is_not_charged() {
+fn quota_with_another_scope_is_not_charged() {
     let scoped = |scope: &str| QUOTA.replace(r#""spec":{"#, &format!(r#""spec":{{"scopes":["{scope}"],"#));
     check(&scoped("Terminating"), &pod("2"), Ok(""));
     check(&scoped("BestEffort"), &pod("2"), Ok(""));

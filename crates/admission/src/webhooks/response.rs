@@ -90,12 +90,12 @@ impl Hook {
 fn verify(phase: Phase, version: ReviewVersion, uid: &str, reply: &Value) -> Result<AdmissionResponse, String> {
     let response = reply.get("response").filter(|response| !response.is_null());
     let response = response.ok_or("webhook response was absent")?;
-    let text = |field: &str| response.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| response.text_at(&[field]);
     if version == ReviewVersion::V1 {
         if text("uid") != uid {
             return Err(format!("expected response.uid={}, got {}", go::quote(uid), go::quote(text("uid"))));
         }
-        let field_text = |field: &str| reply.str_at(&[field]).unwrap_or_default();
+        let field_text = |field: &str| reply.text_at(&[field]);
         let expected = version.api_version();
         if field_text("apiVersion") != expected || field_text("kind") != "AdmissionReview" {
             let (api_version, kind) = (field_text("apiVersion"), field_text("kind"));
@@ -121,9 +121,7 @@ fn verify(phase: Phase, version: ReviewVersion, uid: &str, reply: &Value) -> Res
             .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
             .collect(),
         warnings: response
-            .get("warnings")
-            .and_then(Value::as_array)
-            .unwrap_or_default()
+            .list_at(&["warnings"])
             .iter()
             .filter_map(|warning| warning.as_str().map(str::to_owned))
             .collect(),
@@ -131,7 +129,7 @@ fn verify(phase: Phase, version: ReviewVersion, uid: &str, reply: &Value) -> Res
 }
 
 fn patch_of(phase: Phase, version: ReviewVersion, response: &Value) -> Result<(Vec<u8>, String), String> {
-    let encoded = response.str_at(&["patch"]).unwrap_or_default();
+    let encoded = response.text_at(&["patch"]);
     let patch = BASE64.decode(encoded).map_err(|error| format!("response.patch is not base64: {error}"))?;
     let patch_type = response.str_at(&["patchType"]);
     match (phase, version) {
@@ -159,7 +157,7 @@ fn denied(name: &str, result: &Value) -> Status {
     let by = format!("admission webhook {} denied the request", go::quote(name));
     let mut whole = result.as_object().cloned().unwrap_or_default();
     whole.insert("kind", "Status");
-    let mut status = Status::from_value(&Value::Object(whole)).expect("its kind was set above");
+    let mut status = Status::from_value(&Value::Object(whole)).expect("the kind of the object was set above");
     status.success = false;
     status.code = status.code.max(BAD_REQUEST);
     status.message = match (status.message.as_str(), status.reason.name()) {

@@ -6,7 +6,6 @@ use apimachinery::{Object, Value, value};
 
 use super::{Failure, Hook, VersionedKind};
 use crate::Attributes;
-use crate::pods::items;
 
 /// The AdmissionReview versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl Review {
 
     /// Returns the UID that correlates the response.
     pub fn uid(&self) -> &str {
-        self.request.str_at(&["uid"]).unwrap_or_default()
+        self.request.text_at(&["uid"])
     }
 
     /// Returns the AdmissionReview to send.
@@ -67,7 +66,7 @@ impl Hook {
             Some("v1beta1") => Some(ReviewVersion::V1beta1),
             _ => None,
         };
-        items(&self.entry, "admissionReviewVersions").iter().find_map(known).ok_or_else(|| {
+        self.entry.list_at(&["admissionReviewVersions"]).iter().find_map(known).ok_or_else(|| {
             let message = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
             Failure::Call(format!("could not create admission objects: {message}"))
         })

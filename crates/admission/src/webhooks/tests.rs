@@ -105,7 +105,7 @@ fn match_condition_errors_follow_the_failure_policy() {
 }
 
 #[test]
-fn a_review_contains_all_request_attributes() {
+fn review_contains_all_request_attributes() {
     let kind = api::core::pod::kind();
     let user = User::authenticated("jane", []);
     let options =
@@ -204,7 +204,7 @@ fn responses_are_parsed_strictly_and_rejections_use_the_webhooks_message() {
 }
 
 #[test]
-fn a_dry_run_is_sent_only_to_webhooks_without_side_effects() {
+fn dry_run_is_sent_only_to_webhooks_without_side_effects() {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
     let mut request = attributes(&kind, &user, Operation::Create);

@@ -31,7 +31,7 @@ pub fn choose<'a>(pod: &'a Value, named: &'a str) -> Result<&'a str, Status> {
 }
 
 fn names<'a>(pod: &'a Value, list: &str) -> Vec<&'a str> {
-    let containers = pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default();
+    let containers = pod.list_at(&["spec", list]);
     containers.iter().filter_map(|container| container.str_at(&["name"])).collect()
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_named_or_only_container_is_selected() {
+    fn named_or_only_container_is_selected() {
         let check = |spec: Value, named: &str, expect: &str| {
             let pod = value!({"metadata": {"name": "p"}, "spec": spec});
             let found = choose(&pod, named).map_or_else(|status| status.message, str::to_owned);

@@ -74,7 +74,7 @@ pub fn pod_port(pod: &Value, name: &Name<'_>) -> Result<String, Status> {
         "" => declared().map_or_else(|| name.scheme.port().to_owned(), |port| port.to_string()),
         port => port.to_owned(),
     };
-    let address = pod.str_at(&["status", "podIP"]).unwrap_or_default();
+    let address = pod.text_at(&["status", "podIP"]);
     if !is_proxyable(address) {
         return Err(Status::bad_request("address not allowed"));
     }
@@ -152,7 +152,7 @@ fn port_name<'n>(service: &'n Value, name: &Name<'n>) -> Result<&'n str, Status>
 }
 
 fn has_address(pod: &Value, address: &str) -> bool {
-    let all = pod.at(&["status", "podIPs"]).and_then(Value::as_array).unwrap_or_default();
+    let all = pod.list_at(&["status", "podIPs"]);
     all.iter().any(|ip| ip.str_at(&["ip"]) == Some(address)) || pod.str_at(&["status", "podIP"]) == Some(address)
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_port_is_the_named_or_first_declared_one() {
+    fn pod_port_is_the_named_or_first_declared_one() {
         let check = |text: &str, address: &str, expect: &str| {
             let pod = value!({
                 "spec": {"containers": [{"name": "none"}, {"ports": [{"containerPort": 8080}, {"containerPort": 9}]}]},
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_must_be_ready_have_the_port_and_match_its_pod() {
+    fn endpoint_must_be_ready_have_the_port_and_match_its_pod() {
         let service = value!({"spec": {"ports": [{"name": "web", "port": 80}]}});
         let endpoint_of = |address: &str, ready: bool, pod: &str| {
             value!({

@@ -24,17 +24,17 @@ pub struct UnknownAddress(Vec<String>);
 impl Node {
     /// Parses a Node. `preferred` are address types, most preferred first.
     pub fn of(node: &Value, preferred: &[String]) -> Result<Self, UnknownAddress> {
-        let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
-        let text = |address: &Value, field: &str| address.str_at(&[field]).unwrap_or_default().to_owned();
+        let addresses = node.list_at(&["status", "addresses"]);
+        let text = |address: &Value, field: &str| address.text_at(&[field]).to_owned();
         let of_type =
             |address_type: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(address_type));
         let Some(address) = preferred.iter().find_map(of_type) else {
             let known = addresses.iter().map(|it| format!("{{{} {}}}", text(it, "type"), text(it, "address")));
             return Err(UnknownAddress(known.collect()));
         };
-        let port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+        let port = node.int_at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
         let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(PORT);
-        let declared = node.at(&["status", "declaredFeatures"]).and_then(Value::as_array).unwrap_or_default();
+        let declared = node.list_at(&["status", "declaredFeatures"]);
         let websockets = declared.iter().any(|feature| feature.as_str() == Some(WEBSOCKETS));
         Ok(Self { host: text(address, "address"), port, websockets })
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kubelet_address_comes_from_the_node_status() {
+    fn kubelet_address_comes_from_the_node_status() {
         let preferred = ["Hostname", "InternalIP"].map(str::to_owned);
         let check = |status: Value, expect: &str| {
             let found = Node::of(&value!({"status": status}), &preferred);

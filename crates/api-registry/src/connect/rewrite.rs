@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_a_proxied_request_is_unchanged() {
+    fn path_of_a_proxied_request_is_unchanged() {
         let check = |path: &str, segments: usize, expect: Option<&str>| {
             assert_eq!(proxied_path(path, segments), expect, "{path}");
         };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_the_backend_is_rewritten_to_the_proxy() {
+    fn redirect_to_the_backend_is_rewritten_to_the_proxy() {
         let check = |target: &str, expect: &str| {
             assert_eq!(location(target, "/proxy", "10.0.0.1:80", "api:6443"), expect);
         };

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unscheduled_pod_has_no_streams() {
+    fn unscheduled_pod_has_no_streams() {
         let pod = pod("");
         let error = ProcessOptions::default().target(&pod, "exec").unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, "pod p does not have a host assigned"));

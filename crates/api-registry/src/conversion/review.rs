@@ -63,7 +63,7 @@ impl Conversion<'_> {
     }
 
     fn version(&self) -> Result<Version, String> {
-        let known = self.webhook.get("conversionReviewVersions").and_then(Value::as_array).unwrap_or_default();
+        let known = self.webhook.list_at(&["conversionReviewVersions"]);
         let version = |name: &Value| match name.as_str() {
             Some("v1") => Some(Version::V1),
             Some("v1beta1") => Some(Version::V1beta1),
@@ -74,7 +74,7 @@ impl Conversion<'_> {
 
     fn verify<'v>(&self, reply: &'v Value) -> Result<&'v [Value], String> {
         let version = self.version()?;
-        let field_text = |field: &str| reply.str_at(&[field]).unwrap_or_default();
+        let field_text = |field: &str| reply.text_at(&[field]);
         if version == Version::V1
             && (field_text("apiVersion"), field_text("kind")) != (version.api_version(), "ConversionReview")
         {
@@ -86,17 +86,17 @@ impl Conversion<'_> {
             ));
         }
         let response = reply.get("response").filter(|response| !response.is_null()).ok_or("no response provided")?;
-        let uid = response.str_at(&["uid"]).unwrap_or_default();
+        let uid = response.text_at(&["uid"]);
         if version == Version::V1 && uid != self.uid {
             return Err(format!("expected response.uid={}, got {}", go::quote(self.uid), go::quote(uid)));
         }
-        let result = |field: &str| response.str_at(&["result", field]).unwrap_or_default();
+        let result = |field: &str| response.text_at(&["result", field]);
         match (result("status"), result("message")) {
             ("Success", _) => {}
             (status, "") => return Err(format!("response.result.status was '{status}', not 'Success'")),
             (_, message) => return Err(message.to_owned()),
         }
-        Ok(response.get("convertedObjects").and_then(Value::as_array).unwrap_or_default())
+        Ok(response.list_at(&["convertedObjects"]))
     }
 
     /// Validates one converted object and restores its metadata.
@@ -106,7 +106,7 @@ impl Conversion<'_> {
         let invalid = |message: String| {
             format!("conversion webhook for {about} returned invalid {what} at index {at}: {message}")
         };
-        let text = |value: &Value, field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
+        let text = |value: &Value, field: &str| value.text_at(&[field]).to_owned();
         for (field, name, expected) in
             [("apiVersion", "groupVersion", self.desired.to_owned()), ("kind", "kind", text(original, "kind"))]
         {

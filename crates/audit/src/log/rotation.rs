@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_rotated_before_it_exceeds_the_maximum_size() {
+    fn file_is_rotated_before_it_exceeds_the_maximum_size() {
         let rotation = rotation(0, 0, false);
         assert_eq!(rotation.before_write(MEGABYTE - 10, 10), Ok(RotationDecision::Append));
         assert_eq!(rotation.before_write(MEGABYTE - 10, 11), Ok(RotationDecision::Rotate));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_name_contains_its_rotation_time() {
+    fn backup_name_contains_its_rotation_time() {
         let check = |log: &str, expect: &str| {
             let name = backup_name(log, NOW);
             assert_eq!(name, expect);

@@ -12,7 +12,7 @@ fn pods<'a>(namespace: &'a str, subresource: &'a str, name: &'a str) -> Target<'
 }
 
 #[test]
-fn the_first_matching_rule_applies() {
+fn first_matching_rule_applies() {
     let policy = parse(
         "omitStages: [RequestReceived]
 omitManagedFields: true
@@ -125,7 +125,7 @@ fn invalid_policies_are_rejected() {
 }
 
 #[test]
-fn an_unknown_policy_field_is_a_warning() {
+fn unknown_policy_field_is_a_warning() {
     let parsed = parse("rules: [{level: Metadata, usrs: [a]}]\n").unwrap();
     assert_eq!(
         parsed.warning.unwrap(),

@@ -53,7 +53,7 @@ fn level_none_records_no_event() {
 }
 
 #[test]
-fn an_event_is_encoded_as_upstream_does() {
+fn event_is_encoded_as_upstream_does() {
     let mut trail = start(verdict(Level::RequestResponse), Length::Short).unwrap();
     assert_eq!(
         trail.received().unwrap().to_json(),
@@ -99,7 +99,7 @@ fn objects_are_recorded_only_at_their_level() {
         trail.response_object(&pod());
         let event = trail.complete(later(1)).remove(0);
         assert_eq!((event.request_object.is_some(), event.response_object.is_some()), (request, response), "{level}");
-        assert_eq!(event.object_ref.unwrap().name, "b", "what it was about is known at every level");
+        assert_eq!(event.object_ref.unwrap().name, "b", "the object reference exists at every level");
     };
     check(Level::Metadata, false, false);
     check(Level::Request, true, false);
@@ -127,7 +127,7 @@ fn managed_fields_are_removed_from_objects_lists_and_tables() {
 }
 
 #[test]
-fn a_failure_is_recorded_with_its_status() {
+fn failure_is_recorded_with_its_status() {
     let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     trail.response_object(&value!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden",
@@ -141,7 +141,7 @@ fn a_failure_is_recorded_with_its_status() {
 }
 
 #[test]
-fn a_long_running_request_has_a_response_started_event() {
+fn long_running_request_has_a_response_started_event() {
     let stages = |events: &[Event]| -> Vec<Stage> { events.iter().map(|event| event.stage).collect() };
     let mut trail = start(verdict(Level::Metadata), Length::LongRunning).unwrap();
     let started = trail.responds(200, later(1)).unwrap();
@@ -154,7 +154,7 @@ fn a_long_running_request_has_a_response_started_event() {
 }
 
 #[test]
-fn an_omitted_stage_has_no_event() {
+fn omitted_stage_has_no_event() {
     let stages = Stages::default().with(Stage::RequestReceived).with(Stage::Panic);
     let verdict = AuditDecision { omit_stages: stages, ..verdict(Level::Metadata) };
     let mut trail = start(verdict, Length::Short).unwrap();
@@ -164,7 +164,7 @@ fn an_omitted_stage_has_no_event() {
 }
 
 #[test]
-fn a_panic_is_recorded() {
+fn panic_is_recorded() {
     let event =
         start(verdict(Level::Metadata), Length::Short).unwrap().panicked("index out of range", later(1)).unwrap();
     let expect = r#""stage":"Panic","#;
@@ -173,7 +173,7 @@ fn a_panic_is_recorded() {
 }
 
 #[test]
-fn the_first_value_of_an_annotation_wins() {
+fn first_value_of_an_annotation_wins() {
     let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     assert!(trail.annotate("a", "1"));
     assert!(trail.annotate("a", "1"));
@@ -186,7 +186,7 @@ fn the_first_value_of_an_annotation_wins() {
 }
 
 #[test]
-fn a_slow_request_has_latency_annotations() {
+fn slow_request_has_latency_annotations() {
     let second = Duration::from_seconds(1);
     let mut trail = start(verdict(Level::Metadata), Length::Short).unwrap();
     trail.took(Duration::from_nanos(500_000_000), &[("etcd", second)]);
@@ -197,7 +197,7 @@ fn a_slow_request_has_latency_annotations() {
 }
 
 #[test]
-fn a_long_user_agent_is_truncated() {
+fn long_user_agent_is_truncated() {
     assert_eq!(cut_user_agent(&"x".repeat(1024)).len(), 1024);
     assert_eq!(cut_user_agent(&"x".repeat(1025)), format!("{}...TRUNCATED", "x".repeat(1024)));
     assert_eq!(cut_user_agent(&"é".repeat(1024)), format!("{}...TRUNCATED", "é".repeat(512)));

@@ -7,12 +7,12 @@ use apimachinery::{Path, Str, Value, fields, labels, names};
 /// than the client needs, which is safe.
 pub(super) fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_one(resource, "fieldSelector", path, errors, |requirement, at, errors| {
-        if requirement.str_at(&["key"]).unwrap_or_default().is_empty() {
+        if requirement.text_at(&["key"]).is_empty() {
             errors.push(Error::required(&at.field("key"), "must be specified"));
         }
     });
     validate_one(resource, "labelSelector", path, errors, |requirement, at, errors| {
-        let key = requirement.str_at(&["key"]).unwrap_or_default();
+        let key = requirement.text_at(&["key"]);
         errors.extend(names::qualified_name(key).into_iter().map(|wrong| Error::invalid(&at.field("key"), key, wrong)));
         let values_at = at.field("values");
         for (index, value) in values(requirement).into_iter().enumerate() {
@@ -63,7 +63,7 @@ fn validate_one(
     let list = at.field("requirements");
     for (index, requirement) in requirements.iter().enumerate() {
         let at = list.index(index);
-        match (requirement.str_at(&["operator"]).unwrap_or_default(), values(requirement).is_empty()) {
+        match (requirement.text_at(&["operator"]), values(requirement).is_empty()) {
             ("In" | "NotIn", true) => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
                 errors.push(Error::required(&at.field("values"), detail));
@@ -124,19 +124,19 @@ fn read_label(requirement: &Value) -> Option<labels::Requirement> {
         "DoesNotExist" => labels::Operator::DoesNotExist,
         _ => return None,
     };
-    let key = requirement.str_at(&["key"]).unwrap_or_default();
+    let key = requirement.text_at(&["key"]);
     labels::Requirement::new(key, operator, values(requirement), &Path::ROOT).ok()
 }
 
 fn raw(selector: &Value) -> &str {
-    selector.str_at(&["rawSelector"]).unwrap_or_default()
+    selector.text_at(&["rawSelector"])
 }
 
 fn requirements(selector: &Value) -> &[Value] {
-    selector.get("requirements").and_then(Value::as_array).unwrap_or_default()
+    selector.list_at(&["requirements"])
 }
 
 fn values(requirement: &Value) -> Vec<Str> {
-    let values = requirement.get("values").and_then(Value::as_array).unwrap_or_default();
+    let values = requirement.list_at(&["values"]);
     values.iter().map(|value| value.as_str().unwrap_or_default().into()).collect()
 }

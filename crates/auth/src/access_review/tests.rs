@@ -14,7 +14,7 @@ fn error_messages(kind: Kind, review: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_review_becomes_the_attributes_of_its_subject() {
+fn review_becomes_the_attributes_of_its_subject() {
     let spec = value!({
         "user": "jane", "groups": ["a"], "uid": "u", "extra": {"k": ["v"]},
         "resourceAttributes": {"namespace": "ns", "verb": "get", "resource": "pods", "subresource": "log", "name": "x", "group": "g"},
@@ -139,7 +139,7 @@ fn uninterpretable_requirements_are_omitted_and_reported() {
 }
 
 #[test]
-fn the_status_reports_the_decision() {
+fn status_reports_the_decision() {
     let review = |ignored: &[&'static str]| {
         let question = OwnedAttributes { user: me(), verb: "get".into(), about: OwnedTarget::Path("/".into()) };
         Review { question, ignored: ignored.to_vec() }
@@ -157,7 +157,7 @@ fn the_status_reports_the_decision() {
 }
 
 #[test]
-fn a_webhook_review_round_trips_the_attributes() {
+fn webhook_review_round_trips_the_attributes() {
     let spec = value!({
         "user": "jane", "groups": ["a"],
         "resourceAttributes": {
@@ -178,7 +178,7 @@ fn a_webhook_review_round_trips_the_attributes() {
 }
 
 #[test]
-fn a_webhook_response_becomes_the_decision() {
+fn webhook_response_becomes_the_decision() {
     let check = |status: Value, expect: Result<Decision, webhook::Error>| {
         assert_eq!(webhook::decision(&value!({"kind": "SubjectAccessReview", "status": status})), expect);
     };

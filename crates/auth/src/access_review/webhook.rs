@@ -27,7 +27,7 @@ pub enum FailurePolicy {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("the webhook's answer is not a SubjectAccessReview")]
+    #[error("the webhook's response is not a SubjectAccessReview")]
     Kind,
     #[error("webhook subject access review returned both allow and deny response")]
     Both,
@@ -47,7 +47,7 @@ impl FailurePolicy {
 pub fn request(attributes: &Attributes<'_>, version: Version) -> Value {
     let mut spec = spec(attributes);
     if version == Version::V1beta1 {
-        let spec = spec.as_object_mut().expect("made as an object");
+        let spec = spec.as_object_mut().expect("the value was created as an object");
         if let Some(groups) = spec.remove("groups") {
             spec.insert("group", groups);
         }
@@ -68,7 +68,7 @@ pub fn decision(response: &Value) -> Result<Decision, Error> {
         .filter(|_| response.str_at(&["kind"]) == Some("SubjectAccessReview"))
         .ok_or(Error::Kind)?;
     let is = |key: &str| status.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let reason = status.str_at(&["reason"]).unwrap_or_default().to_owned();
+    let reason = status.text_at(&["reason"]).to_owned();
     match (is("allowed"), is("denied")) {
         (true, true) => Err(Error::Both),
         (true, false) => Ok(Decision::Allow(reason)),

@@ -38,7 +38,7 @@ fn authorizers_keep_the_order_of_the_file() {
 }
 
 #[test]
-fn a_webhook_has_defaults() {
+fn webhook_has_defaults() {
     let plain = webhook(WEBHOOK).unwrap();
     assert_eq!(plain.authorized_ttl, Some(Duration::from_seconds(300)));
     assert_eq!(plain.unauthorized_ttl, Some(Duration::from_seconds(30)));

@@ -141,11 +141,11 @@ fn impersonated_service_accounts_and_nodes_get_their_groups() {
     assert_eq!(checks, allowed);
     assert_eq!(outcome.unwrap().user.groups, ["system:nodes", "system:authenticated"]);
     let (_, outcome) = trial(&named("system:node:n"), &admin(), Gate::Legacy, &["impersonate users./ /system:node:n"]);
-    assert_eq!(outcome.unwrap().user.groups, ["system:authenticated"], "the old way takes a node for any user");
+    assert_eq!(outcome.unwrap().user.groups, ["system:authenticated"], "the legacy form accepts a node as any user");
 }
 
 #[test]
-fn a_daemon_may_impersonate_its_own_node() {
+fn daemon_may_impersonate_its_own_node() {
     let daemon = service_account::user("ns", "daemon", "u").with_extra(service_account::NODE_NAME, "n");
     let allowed = [
         "impersonate-on:associated-node:list pods./ ns/",
@@ -203,7 +203,7 @@ fn constrained_modes_reject_invalid_extras() {
 }
 
 #[test]
-fn the_anonymous_user_stays_unauthenticated() {
+fn anonymous_user_stays_unauthenticated() {
     let (_, outcome) =
         trial(&named("system:anonymous"), &admin(), Gate::Legacy, &["impersonate users./ /system:anonymous"]);
     assert_eq!(outcome.unwrap().user.groups, ["system:unauthenticated"]);

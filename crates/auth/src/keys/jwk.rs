@@ -72,5 +72,5 @@ fn read(key: &Value) -> Option<(Str, PublicKey)> {
         }
         _ => return None,
     };
-    Some((key.str_at(&["kid"]).unwrap_or_default().into(), public))
+    Some((key.text_at(&["kid"]).into(), public))
 }

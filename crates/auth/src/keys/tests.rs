@@ -59,7 +59,7 @@ fn everything() -> Vec<(EncodedKey, Algorithm)> {
 }
 
 #[test]
-fn a_key_is_equal_in_every_encoding_and_verifies_its_signatures() {
+fn key_is_equal_in_every_encoding_and_verifies_its_signatures() {
     for (made, algorithm) in everything() {
         let own = PrivateKey::from_pem(&made.own).unwrap();
         let pkcs8 = PrivateKey::from_pem(&made.pkcs8).unwrap();
@@ -76,7 +76,7 @@ fn a_key_is_equal_in_every_encoding_and_verifies_its_signatures() {
 }
 
 #[test]
-fn an_algorithm_of_another_key_type_is_rejected() {
+fn algorithm_of_another_key_type_is_rejected() {
     for (made, algorithm) in everything() {
         let key = PrivateKey::from_pem(&made.own).unwrap();
         let signature = key.sign(b"message").unwrap();
@@ -88,7 +88,7 @@ fn an_algorithm_of_another_key_type_is_rejected() {
 }
 
 #[test]
-fn a_file_may_hold_several_keys_and_certificates() {
+fn file_may_hold_several_keys_and_certificates() {
     let made = everything();
     let certified = rcgen::KeyPair::from_pem(&made[1].0.pkcs8).unwrap();
     let certificate = rcgen::CertificateParams::default().self_signed(&certified).unwrap();
@@ -100,7 +100,7 @@ fn a_file_may_hold_several_keys_and_certificates() {
 }
 
 #[test]
-fn a_key_set_round_trips_keys_and_ids() {
+fn key_set_round_trips_keys_and_ids() {
     let keys: Vec<_> =
         everything().iter().map(|(made, _)| PublicKey::all_from_pem(&made.own).unwrap().remove(0)).collect();
     let document = json::to_vec(&jwks(&keys));

@@ -13,7 +13,7 @@ pub struct TooMany;
 
 /// Returns the audience of a TokenRequest; empty for the API server's audiences.
 pub fn requested(request: &Value) -> Result<&str, TooMany> {
-    match request.at(&["spec", "audiences"]).and_then(Value::as_array).unwrap_or_default() {
+    match request.list_at(&["spec", "audiences"]) {
         [] => Ok(""),
         [one] => Ok(one.as_str().unwrap_or_default()),
         _ => Err(TooMany),
@@ -23,10 +23,10 @@ pub fn requested(request: &Value) -> Result<&str, TooMany> {
 /// Whether a projected volume of the pod has a token for the audience.
 pub fn is_projected(pod: &Value, audience: &str) -> bool {
     volumes(pod).any(|volume| {
-        let sources = volume.at(&["projected", "sources"]).and_then(Value::as_array).unwrap_or_default();
+        let sources = volume.list_at(&["projected", "sources"]);
         let mut tokens =
             sources.iter().filter_map(|source| source.get("serviceAccountToken").filter(|token| !token.is_null()));
-        tokens.any(|token| token.str_at(&["audience"]).unwrap_or_default() == audience)
+        tokens.any(|token| token.text_at(&["audience"]) == audience)
     })
 }
 
@@ -54,7 +54,7 @@ const MIGRATED: &[(&str, &str)] = &[
 pub fn sources(pod: &Value) -> impl Iterator<Item = Source<'_>> {
     volumes(pod).filter_map(|volume| {
         if volume.at(&["ephemeral", "volumeClaimTemplate"]).is_some_and(|template| !template.is_null()) {
-            let name = volume.str_at(&["name"]).unwrap_or_default();
+            let name = volume.text_at(&["name"]);
             return Some(Source::Claim(format!("{}-{name}", Meta::of(pod).name())));
         }
         let claim = volume.str_at(&["persistentVolumeClaim", "claimName"]);
@@ -70,12 +70,12 @@ pub fn driver_of(volume: &Value) -> Option<&str> {
 
 /// Whether a CSIDriver requests tokens for the audience.
 pub fn is_requested_by(driver: &Value, audience: &str) -> bool {
-    let requests = driver.at(&["spec", "tokenRequests"]).and_then(Value::as_array).unwrap_or_default();
-    requests.iter().any(|request| request.str_at(&["audience"]).unwrap_or_default() == audience)
+    let requests = driver.list_at(&["spec", "tokenRequests"]);
+    requests.iter().any(|request| request.text_at(&["audience"]) == audience)
 }
 
 fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
-    pod.at(&["spec", "volumes"]).and_then(Value::as_array).unwrap_or_default().iter()
+    pod.list_at(&["spec", "volumes"]).iter()
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_uses_audiences_of_volumes_and_csi_drivers() {
+    fn pod_uses_audiences_of_volumes_and_csi_drivers() {
         let pod = value!({"spec": {"volumes": [
             {"projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}, {"serviceAccountToken": {}}]}},
             {"csi": {"driver": "secrets.example"}},

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_has_a_group_and_a_user_per_node() {
+    fn component_has_a_group_and_a_user_per_node() {
         let check = |name: &str, group: &'static str, expect: Option<(&str, &str)>| {
             let user = User::authenticated(name, [group.into()]);
             let found = of(&user).next().map(|found| (found.component, found.node));

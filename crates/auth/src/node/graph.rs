@@ -47,7 +47,7 @@ pub struct Graph {
     /// By object: the number of contributions that refer to it, by node.
     needed: BTreeMap<Key, BTreeMap<Str, u32>>,
     /// By volume: the claim it is bound to and the Secrets it needs.
-    volumes: BTreeMap<Str, Bound>,
+    volumes: BTreeMap<Str, VolumeReferences>,
     /// By Secret: the volumes that need it.
     volumes_of_secret: BTreeMap<(Str, Str), Vec<Str>>,
 }
@@ -59,7 +59,7 @@ struct Contribution {
 }
 
 #[derive(Clone, Debug)]
-struct Bound {
+struct VolumeReferences {
     claim: Key,
     secrets: Vec<(Str, Str)>,
 }
@@ -69,7 +69,7 @@ impl Graph {
     pub fn set(&mut self, kind: Kind, object: &Value) {
         let meta = Meta::of(object);
         let (namespace, name) = (meta.namespace(), meta.name());
-        let text = |path: &[&str]| object.str_at(path).unwrap_or_default();
+        let text = |path: &[&str]| object.text_at(path);
         match kind {
             Kind::Volume => self.set_volume(name, object),
             Kind::Pod => {
@@ -137,8 +137,8 @@ impl Graph {
     fn remove_added(&mut self, key: &Key) {
         let Some(Contribution { node, objects }) = self.added.remove(key) else { return };
         for object in objects {
-            let nodes = self.needed.get_mut(&object).expect("what was added is counted");
-            let count = nodes.get_mut(&node).expect("what was added is counted under its node");
+            let nodes = self.needed.get_mut(&object).expect("an added object is counted");
+            let count = nodes.get_mut(&node).expect("an added object is counted for its node");
             *count -= 1;
             if *count == 0 {
                 nodes.remove(&node);
@@ -152,13 +152,13 @@ impl Graph {
     fn set_volume(&mut self, name: &str, volume: &Value) {
         self.remove_volume(name);
         let Some(claim) = volume.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null()) else { return };
-        let text = |key| Str::from(claim.str_at(&[key]).unwrap_or_default());
+        let text = |key| Str::from(claim.text_at(&[key]));
         let secrets = references::secrets_of_volume(volume, &text("namespace"));
         for secret in &secrets {
             self.volumes_of_secret.entry(secret.clone()).or_default().push(name.into());
         }
         let claim = (Kind::Claim, text("namespace"), text("name"));
-        self.volumes.insert(name.into(), Bound { claim, secrets });
+        self.volumes.insert(name.into(), VolumeReferences { claim, secrets });
     }
 
     fn remove_volume(&mut self, name: &str) {

@@ -24,16 +24,16 @@ pub(super) fn of_pod(pod: &Value) -> Vec<Key> {
     let mut found = ReferenceSet { namespace: meta.namespace(), keys: BTreeSet::new() };
     let spec = &pod["spec"];
     found.add(Kind::ServiceAccount, spec.str_at(&["serviceAccountName"]));
-    for secret in items(spec, "imagePullSecrets") {
+    for secret in spec.list_at(&["imagePullSecrets"]) {
         found.add(Kind::Secret, secret.str_at(&["name"]));
     }
     for list in ["initContainers", "containers", "ephemeralContainers"] {
-        items(spec, list).iter().for_each(|container| found.add_container(container));
+        spec.list_at(&[list]).iter().for_each(|container| found.add_container(container));
     }
-    for volume in items(spec, "volumes") {
+    for volume in spec.list_at(&["volumes"]) {
         found.add_volume(volume, meta.name());
     }
-    for claim in items(spec, "resourceClaims") {
+    for claim in spec.list_at(&["resourceClaims"]) {
         found.add(Kind::ResourceClaim, resource_claim(pod, claim));
     }
     found.add(Kind::ResourceClaim, pod.str_at(&["status", "extendedResourceClaimStatus", "resourceClaimName"]));
@@ -81,11 +81,11 @@ impl ReferenceSet<'_> {
     }
 
     fn add_container(&mut self, container: &Value) {
-        for variable in items(container, "env") {
+        for variable in container.list_at(&["env"]) {
             self.add(Kind::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
             self.add(Kind::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
         }
-        for source in items(container, "envFrom") {
+        for source in container.list_at(&["envFrom"]) {
             self.add(Kind::Secret, source.str_at(&["secretRef", "name"]));
             self.add(Kind::ConfigMap, source.str_at(&["configMapRef", "name"]));
         }
@@ -99,14 +99,14 @@ impl ReferenceSet<'_> {
         for kind in WITH_SECRET_REF {
             self.add(Kind::Secret, volume.str_at(&[kind, "secretRef", "name"]));
         }
-        for source in items(&volume["projected"], "sources") {
+        for source in volume["projected"].list_at(&["sources"]) {
             self.add(Kind::Secret, source.str_at(&["secret", "name"]));
             self.add(Kind::ConfigMap, source.str_at(&["configMap", "name"]));
         }
         let claim = volume.str_at(&["persistentVolumeClaim", "claimName"]);
         self.add(Kind::Claim, claim);
         if claim.is_none() && volume.get("ephemeral").is_some_and(|ephemeral| !ephemeral.is_null()) {
-            let name = volume.str_at(&["name"]).unwrap_or_default();
+            let name = volume.text_at(&["name"]);
             self.add(Kind::Claim, Some(&format!("{pod}-{name}")));
         }
     }
@@ -117,11 +117,7 @@ fn resource_claim<'a>(pod: &'a Value, claim: &'a Value) -> Option<&'a str> {
     let given = claim.str_at(&["resourceClaimName"]);
     given.or_else(|| {
         claim.str_at(&["resourceClaimTemplateName"])?;
-        let mut made = items(&pod["status"], "resourceClaimStatuses").iter();
+        let mut made = pod["status"].list_at(&["resourceClaimStatuses"]).iter();
         made.find(|made| made.str_at(&["name"]) == claim.str_at(&["name"]))?.str_at(&["resourceClaimName"])
     })
-}
-
-fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).unwrap_or_default()
 }

@@ -90,7 +90,7 @@ fn check_all(table: &[(&str, &str)]) {
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";
 
 #[test]
-fn a_kubelet_reads_objects_that_its_pods_refer_to() {
+fn kubelet_reads_objects_that_its_pods_refer_to() {
     let secrets = ["pull", "env-p1", "from", "vol-p1", "proj", "csi", "ceph", "rbd"];
     let maps = ["envmap", "frommap", "volmap", "projmap"];
     let claims = ["given", "made", "extended"];
@@ -140,7 +140,7 @@ fn denials_have_upstreams_reasons() {
 }
 
 #[test]
-fn a_kubelet_manages_its_own_lease_and_csi_node() {
+fn kubelet_manages_its_own_lease_and_csi_node() {
     let lease = "can only access node lease with the same name as the requesting node";
     check_all(&[
         ("update coordination.k8s.io/leases kube-node-lease/n1", "yes"),
@@ -163,7 +163,7 @@ fn a_kubelet_manages_its_own_lease_and_csi_node() {
 }
 
 #[test]
-fn a_kubelet_reads_its_own_node_and_pods() {
+fn kubelet_reads_its_own_node_and_pods() {
     let pods = "can only list/watch pods with spec.nodeName field selector";
     check_all(&[
         ("get /nodes /n1", "yes"),
@@ -192,7 +192,7 @@ fn a_kubelet_reads_its_own_node_and_pods() {
 }
 
 #[test]
-fn a_kubelet_manages_its_own_slices_and_certificate_requests() {
+fn kubelet_manages_its_own_slices_and_certificate_requests() {
     let slices = "can only list/watch/deletecollection resourceslices with nodeName field selector";
     let requests = "can only list/watch podcertificaterequests with nodeName field selector";
     check_all(&[
@@ -239,7 +239,7 @@ fn other_users_get_no_opinion() {
 }
 
 #[test]
-fn a_mirror_pod_relates_to_no_other_objects() {
+fn mirror_pod_relates_to_no_other_objects() {
     let mut node = Node::new();
     let mut mirror = pod("p1", "n1");
     apimachinery::meta::MetaMut::of(&mut mirror).unwrap().set_annotation("kubernetes.io/config.mirror", "x");

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_found_at_any_depth() {
+    fn claim_is_found_at_any_depth() {
         let check = |source: &str, expect: bool| assert_eq!(reads_claim(source, "email"), expect, "{source}");
         check("claims.email", true);
         check("'a' + claims.email", true);

@@ -167,7 +167,7 @@ fn signature_time_and_audience_are_verified() {
 }
 
 #[test]
-fn an_unverified_email_is_rejected() {
+fn unverified_email_is_rejected() {
     let by_email = "\n- issuer: {url: https://issuer.example, audiences: [kubernetes]}\n  claimMappings: {username: {claim: email, prefix: ''}}\n";
     check(by_email, value!({"email": "a@b"}), Ok(User::authenticated("a@b", [])));
     check(by_email, value!({"email": "a@b", "email_verified": true}), Ok(User::authenticated("a@b", [])));

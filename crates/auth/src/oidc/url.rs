@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_an_https_url_without_query_and_fragment() {
+    fn issuer_is_an_https_url_without_query_and_fragment() {
         let check = |url: &str, expect: &[&str]| {
             let messages: Vec<_> = validate(url, &["https://own".into()], &Path::of("url"))
                 .into_iter()

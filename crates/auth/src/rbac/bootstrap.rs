@@ -111,7 +111,7 @@ mod tests {
     fn fresh() -> Policy {
         let mut policy = Policy::default();
         for object in objects() {
-            let namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
+            let namespace = object.text_at(&["metadata", "namespace"]);
             let name = object.str_at(&["metadata", "name"]).unwrap();
             if object["kind"].as_str().unwrap().ends_with("Binding") {
                 policy.set_binding(namespace, name, Binding::from_object(&object));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edit_role_cannot_write_endpoints() {
+    fn edit_role_cannot_write_endpoints() {
         let mut policy = fresh();
         let rule = binding("ns/editors", "ClusterRole", "system:aggregate-to-edit", &["User=editor"]);
         policy.set_binding("ns", "editors", Binding::from_object(&rule));

@@ -25,7 +25,7 @@ pub struct Rule {
 impl Rule {
     /// Parses the rules of a Role or ClusterRole.
     pub fn all_from_object(role: &Value) -> Vec<Self> {
-        role.get("rules").and_then(Value::as_array).unwrap_or_default().iter().map(Self::from_object).collect()
+        role.list_at(&["rules"]).iter().map(Self::from_object).collect()
     }
 
     pub fn from_object(rule: &Value) -> Self {

@@ -24,7 +24,7 @@ fn permits(rule: &Rule, verb: &str, target: Target<'_>) -> bool {
 }
 
 #[test]
-fn a_rule_allows_the_resources_it_names() {
+fn rule_allows_the_resources_it_names() {
     let check = |rule: &Rule, verb, resource, subresource, name, expect| {
         let target = Resource {
             group: "apps",
@@ -56,7 +56,7 @@ fn a_rule_allows_the_resources_it_names() {
 }
 
 #[test]
-fn a_rule_allows_the_paths_it_names() {
+fn rule_allows_the_paths_it_names() {
     let check = |patterns: &str, path, expect| {
         assert_eq!(permits(&rule("get", "", "", "", patterns), "get", Target::Path(path)), expect, "{patterns} {path}");
     };
@@ -89,7 +89,7 @@ fn authorize(policy: &Policy, user: &User, verb: &str, namespace: &str) -> Decis
 }
 
 #[test]
-fn a_decision_names_the_binding_or_the_missing_role() {
+fn decision_names_the_binding_or_the_missing_role() {
     let check = |user: &User, verb, namespace, expect: Decision| {
         assert_eq!(authorize(&policy(), user, verb, namespace), expect, "{user:?} {verb} {namespace}");
     };
@@ -115,7 +115,7 @@ fn a_decision_names_the_binding_or_the_missing_role() {
 }
 
 #[test]
-fn a_removed_binding_grants_nothing() {
+fn removed_binding_grants_nothing() {
     let mut policy = policy();
     policy.remove_binding("a", "eve-writes");
     policy.remove_binding("", "all-read");
@@ -125,7 +125,7 @@ fn a_removed_binding_grants_nothing() {
 }
 
 #[test]
-fn a_service_account_without_a_namespace_is_in_the_namespace_of_its_role_binding() {
+fn service_account_without_a_namespace_is_in_the_namespace_of_its_role_binding() {
     let subjects = |metadata: Value, subject: Value| {
         let role = value!({"kind": "Role", "name": "r"});
         Binding::from_object(&value!({"metadata": metadata, "roleRef": role, "subjects": [subject]})).subjects
@@ -160,7 +160,7 @@ fn several_rules_can_cover_a_requested_rule_together() {
 }
 
 #[test]
-fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_and_memory() {
+fn role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_and_memory() {
     let values: Vec<Str> = (0..225).map(|word| Str::from(word.to_string())).collect();
     let wide = Rule {
         verbs: values.clone(),

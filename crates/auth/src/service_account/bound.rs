@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_valid_while_its_bound_objects_exist() {
+    fn token_is_valid_while_its_bound_objects_exist() {
         let account = object("u1");
         let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
         let user = validate(&bound(None, None, None), &found, NOW).unwrap().user;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_invalid_after_its_bound_object() {
+    fn token_is_invalid_after_its_bound_object() {
         let (account, good, other) = (object("u1"), object("u2"), object("u9"));
         let (going, deleted_pod) = (deleted("u2", 999_940), deleted("u2", 999_939));
         let (deleted_account, account_other) = (deleted("u1", 999_000), object("u8"));
@@ -277,11 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_a_stale_token_is_audited() {
+    fn use_of_a_stale_token_is_audited() {
         let account = object("u1");
         let found = BoundObjects { account: Some(&account), ..BoundObjects::default() };
         let annotations = |warn_after| {
-            let Bound::Claims { claims, subject } = bound(None, None, None) else { unreachable!("made of claims") };
+            let Bound::Claims { claims, subject } = bound(None, None, None) else {
+                unreachable!("created from claims")
+            };
             let bound = Bound::Claims { claims: Claims { warn_after: Some(warn_after), ..claims }, subject };
             validate(&bound, &found, NOW).unwrap().annotations
         };

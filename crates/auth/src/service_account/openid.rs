@@ -69,7 +69,7 @@ mod tests {
     use crate::keys::tests::{p256_pem, rsa_pem};
 
     #[test]
-    fn the_discovery_document_has_issuer_and_key_set() {
+    fn discovery_document_has_issuer_and_key_set() {
         let keys: Vec<_> = [p256_pem().as_str(), rsa_pem(), rsa_pem()]
             .into_iter()
             .flat_map(|pem| PublicKey::all_from_pem(pem).unwrap())

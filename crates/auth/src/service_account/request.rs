@@ -143,7 +143,7 @@ pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
     let Some(object) = request.at(&["spec", "boundObjectRef"]).filter(|object| !object.is_null()) else {
         return Ok(None);
     };
-    let text = |key| object.str_at(&[key]).unwrap_or_default();
+    let text = |key| object.text_at(&[key]);
     let api_version = text("apiVersion");
     // An apiVersion with two slashes has no group, as everywhere in Kubernetes.
     let kind = GroupVersionKind::parse(api_version, text("kind")).unwrap_or_default();
@@ -177,7 +177,7 @@ pub fn claims(
     let Some((reference, object)) = bound else { return Ok(claims) };
     match reference.kind {
         Kind::Pod => {
-            if object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != meta.name() {
+            if object.text_at(&["spec", "serviceAccountName"]) != meta.name() {
                 let name = go::quote(meta.name());
                 let message = format!(
                     "cannot bind token for serviceaccount {name} to pod running with different serviceaccount name."
@@ -221,7 +221,7 @@ pub fn issue_token(
             spec.insert("expirationSeconds", granted);
         }
     }
-    let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).unwrap_or_default();
+    let audiences = request.list_at(&["spec", "audiences"]);
     let audiences: Vec<Str> = audiences.iter().filter_map(Value::as_str).map(Str::from).collect();
     let for_server = audiences.iter().all(|audience| config.audiences.contains(audience));
     let extended = config.extend_expiration && claims.pod.is_some() && granted == WARN_ONLY_SECONDS && for_server;
@@ -253,7 +253,7 @@ impl Kind {
 }
 
 fn expiration_seconds(request: &Value) -> i64 {
-    request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or_default()
+    request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default()
 }
 
 fn object_ref(object: &Value) -> ObjectRef {

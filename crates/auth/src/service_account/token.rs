@@ -113,7 +113,7 @@ impl Claims {
         let kubernetes = &token.claims["kubernetes.io"];
         let object = |key: &str| kubernetes.get(key).filter(|value| value.as_object().is_some()).map(ObjectRef::read);
         Self {
-            namespace: kubernetes.str_at(&["namespace"]).unwrap_or_default().into(),
+            namespace: kubernetes.text_at(&["namespace"]).into(),
             account: object("serviceaccount").unwrap_or_default(),
             pod: object("pod"),
             secret: object("secret"),
@@ -126,7 +126,7 @@ impl Claims {
 
 impl ObjectRef {
     fn read(value: &Value) -> Self {
-        let text = |key| value.str_at(&[key]).unwrap_or_default().into();
+        let text = |key| value.text_at(&[key]).into();
         Self { name: text("name"), uid: text("uid") }
     }
 
@@ -151,7 +151,7 @@ pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<Str
         "kubernetes.io": (claims.to_value()),
     });
     if !claims.id.is_empty() {
-        token.as_object_mut().expect("made as an object above").insert("jti", claims.id.clone());
+        token.as_object_mut().expect("the value was created as an object").insert("jti", claims.id.clone());
     }
     jwt::sign(key, &token)
 }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issued_token_is_verified() {
+    fn issued_token_is_verified() {
         let checked = checker().check(&issued("https://me", "https://me"), &[], NOW).unwrap().unwrap();
         assert_eq!(checked.audiences, ["https://me"]);
         let bound = Bound::Claims { claims: claims(), subject: "system:serviceaccount:ns:robot".into() };
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matching_requested_audience_is_returned() {
+    fn matching_requested_audience_is_returned() {
         let checked =
             checker().check(&issued("https://me", "vault"), &["x".into(), "vault".into()], NOW).unwrap().unwrap();
         assert_eq!(checked.audiences, ["vault"]);

@@ -9,12 +9,12 @@ use apimachinery::time::Time;
 
 /// The objects of a trace, causes first.
 pub(super) struct RelatedObjects<'a> {
-    pub objects: Vec<One<'a>>,
+    pub objects: Vec<TracedObject<'a>>,
     services: BTreeMap<(&'a str, &'a str), &'a Value>,
 }
 
 /// An object with its causes in the trace.
-pub(super) struct One<'a> {
+pub(super) struct TracedObject<'a> {
     pub object: &'a Value,
     pub causes: Vec<Cause<'a>>,
 }
@@ -33,12 +33,12 @@ pub(super) fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a
         }
     }
     let mut seen = BTreeSet::from([Meta::of(root).uid()]);
-    let mut found = vec![One { object: root, causes: Vec::new() }];
+    let mut found = vec![TracedObject { object: root, causes: Vec::new() }];
     let mut next = 0;
     while let Some(one) = found.get(next) {
         let uid = Meta::of(one.object).uid();
         for child in owned.get(uid).into_iter().flatten().filter(|child| seen.insert(Meta::of(child).uid())) {
-            found.push(One { object: child, causes: vec![Cause { uid }] });
+            found.push(TracedObject { object: child, causes: vec![Cause { uid }] });
         }
         next += 1;
     }
@@ -46,7 +46,7 @@ pub(super) fn of<'a>(root: &'a Value, objects: &'a [Value]) -> RelatedObjects<'a
         let targets = targets(slice).filter(|uid| seen.contains(uid)).map(|uid| Cause { uid });
         let causes: Vec<Cause<'_>> = targets.collect();
         if !causes.is_empty() && seen.insert(Meta::of(slice).uid()) {
-            found.push(One { object: slice, causes });
+            found.push(TracedObject { object: slice, causes });
         }
     }
     let services = objects.iter().chain([root]).filter(|object| kind(object) == "Service");
@@ -69,17 +69,17 @@ impl RelatedObjects<'_> {
             "EndpointSlice" => self.services.get(&(meta.namespace(), meta.label(SERVICE_NAME)?))?,
             _ => return None,
         };
-        let addresses = service.at(&["spec", "clusterIPs"]).and_then(Value::as_array).unwrap_or_default();
+        let addresses = service.list_at(&["spec", "clusterIPs"]);
         Some(addresses.iter().filter_map(Value::as_str).map(str::to_owned).collect())
     }
 }
 
 /// Returns the UIDs of the pods in a slice.
 fn targets(slice: &Value) -> impl Iterator<Item = &str> {
-    let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
+    let endpoints = slice.list_at(&["endpoints"]);
     endpoints.iter().filter_map(|endpoint| endpoint.str_at(&["targetRef", "uid"]))
 }
 
 fn kind(object: &Value) -> &str {
-    object.str_at(&["kind"]).unwrap_or_default()
+    object.text_at(&["kind"])
 }

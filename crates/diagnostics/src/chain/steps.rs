@@ -93,7 +93,7 @@ impl Stage {
 
 /// Returns the steps of an object itself. `first_made` is the creation time of the first object that it caused.
 pub(super) fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
-    let kind = object.str_at(&["kind"]).unwrap_or_default();
+    let kind = object.text_at(&["kind"]);
     let mut found: Vec<StageEvent> = written(object).into_iter().collect();
     // The step that lists the endpoints reports a change of an EndpointSlice.
     if kind != "EndpointSlice" {
@@ -101,7 +101,7 @@ pub(super) fn of_object(object: &Value, first_made: Option<Time>) -> Vec<StageEv
     }
     found.extend(conditions(kind, object, first_made));
     for field in ["initContainerStatuses", "containerStatuses"] {
-        found.extend(items(object, &["status", field]).iter().flat_map(container));
+        found.extend(object.list_at(&["status", field]).iter().flat_map(container));
     }
     if kind == "EndpointSlice" {
         found.extend(published(object));
@@ -180,11 +180,11 @@ fn changes(object: &Value) -> Vec<StageEvent> {
 
 /// Returns the managedFields entries of the object itself, without subresources.
 fn own_entries(meta: Meta<'_>) -> impl Iterator<Item = &Value> {
-    meta.managed_fields().iter().filter(|entry| entry.str_at(&["subresource"]).unwrap_or_default().is_empty())
+    meta.managed_fields().iter().filter(|entry| entry.text_at(&["subresource"]).is_empty())
 }
 
 fn entry_time(entry: &Value) -> Option<(Time, &str)> {
-    Some((Time::parse(entry.str_at(&["time"])?).ok()?, entry.str_at(&["manager"]).unwrap_or_default()))
+    Some((Time::parse(entry.str_at(&["time"])?).ok()?, entry.text_at(&["manager"])))
 }
 
 fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<StageEvent> {
@@ -201,7 +201,7 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Stage
         let at = first_made.filter(|made| stage == Stage::Seen && *made < at).unwrap_or(at);
         match condition.str_at(&["status"])? {
             // A pod without init containers is Initialized before anything ran.
-            "True" if stage == Stage::Initialized && items(object, &["spec", "initContainers"]).is_empty() => None,
+            "True" if stage == Stage::Initialized && object.list_at(&["spec", "initContainers"]).is_empty() => None,
             "True" if row.is_none() && kind == "Pod" => None,
             "True" => Some(coarse(stage, at, describe(text, kind, stage, object), by)),
             _ => {
@@ -211,21 +211,21 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Stage
             }
         }
     };
-    items(object, &["status", "conditions"]).iter().filter_map(read).collect()
+    object.list_at(&["status", "conditions"]).iter().filter_map(read).collect()
 }
 
 /// Returns the description of a condition for this object.
 fn describe(text: &str, kind: &str, stage: Stage, object: &Value) -> String {
     match (kind, stage) {
         ("Pod", Stage::Bound) => {
-            format!("{text} to node {}", object.str_at(&["spec", "nodeName"]).unwrap_or_default())
+            format!("{text} to node {}", object.text_at(&["spec", "nodeName"]))
         }
         _ => text.to_owned(),
     }
 }
 
 fn container(status: &Value) -> Vec<StageEvent> {
-    let name = status.str_at(&["name"]).unwrap_or_default();
+    let name = status.text_at(&["name"]);
     let mut found = Vec::new();
     let time = |keys: &[&str]| status.str_at(keys).and_then(|text| Time::parse(text).ok());
     let restarts = status.get("restartCount").and_then(Value::as_int).unwrap_or_default();
@@ -241,7 +241,7 @@ fn container(status: &Value) -> Vec<StageEvent> {
     found.extend(time(&["state", "terminated", "startedAt"]).map(started));
     for state in ["lastState", "state"] {
         let Some(at) = time(&[state, "terminated", "finishedAt"]) else { continue };
-        let code = status.at(&[state, "terminated", "exitCode"]).and_then(Value::as_int).unwrap_or_default();
+        let code = status.int_at(&[state, "terminated", "exitCode"]).unwrap_or_default();
         found.push(coarse(Stage::Other, at, format!("container {name} exited with code {code}"), "kubelet"));
     }
     found
@@ -271,9 +271,9 @@ fn event(event: &Value) -> Option<StageEvent> {
     let precise = event.str_at(&["eventTime"]).and_then(|text| Time::parse_micro(text).ok());
     let coarse = |field| event.str_at(&[field]).and_then(|text| Time::parse(text).ok());
     let at = precise.or_else(|| coarse("deprecatedFirstTimestamp")).or_else(|| coarse("deprecatedLastTimestamp"))?;
-    let reason = event.str_at(&["reason"]).unwrap_or_default();
+    let reason = event.text_at(&["reason"]);
     let stage = REASONS.iter().find(|(name, _)| *name == reason).map_or(Stage::Other, |(_, stage)| *stage);
-    let field_path = event.str_at(&["regarding", "fieldPath"]).unwrap_or_default();
+    let field_path = event.text_at(&["regarding", "fieldPath"]);
     let container = field_path.split_once('{').and_then(|(_, name)| name.strip_suffix('}')).unwrap_or_default();
     let which = match stage {
         Stage::Image => format!("{reason} {container}"),
@@ -289,7 +289,7 @@ fn event(event: &Value) -> Option<StageEvent> {
         which,
         at,
         precise: precise.is_some(),
-        what: format!("{}{times}", cut(&format!("{reason}: {}", event.str_at(&["note"]).unwrap_or_default()))),
+        what: format!("{}{times}", cut(&format!("{reason}: {}", event.text_at(&["note"])))),
         by: by.to_owned(),
     })
 }
@@ -304,8 +304,4 @@ fn cut(text: &str) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
-}
-
-fn items<'a>(object: &'a Value, keys: &[&str]) -> &'a [Value] {
-    object.at(keys).and_then(Value::as_array).unwrap_or_default()
 }

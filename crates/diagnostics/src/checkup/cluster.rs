@@ -74,7 +74,7 @@ fn certificates(cluster: &Cluster) -> Row {
     }
 }
 
-/// A cluster without backups is no problem: it may be a test. One whose scheduled backups are late is.
+/// Missing backups are not reported as a problem, because the cluster may be a test. Late scheduled backups are.
 fn backup(cluster: &Cluster) -> Row {
     let looks_at = "last backup that was verified";
     let Some(backup) = &cluster.backup else {

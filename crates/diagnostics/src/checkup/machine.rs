@@ -57,7 +57,7 @@ pub(super) fn evaluate(machine: &Machine) -> Vec<Row> {
     rows.extend([cgroups(&machine.cgroups), capabilities(machine.capabilities)]);
     rows.extend(machine.ports.iter().map(port));
     rows.extend([disk(machine), sync(machine), clock(machine), files(machine), inotify(machine), processes(machine)]);
-    rows.extend([forwarding(machine), resolvers(machine)]);
+    rows.extend([forwarding(machine), resolvers(machine), registries(machine)]);
     rows
 }
 
@@ -105,7 +105,10 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
     row.but(
         worst,
-        format!("pods cannot be limited in {}: boot a kernel with these cgroup controllers enabled", names.join(", ")),
+        format!(
+            "limits of pods need the cgroup controllers {}: enable them on the kernel's command line and in every parent cgroup; a kubelet without controllers that it needs starts only with --allow-missing-cgroup-controllers",
+            names.join(", ")
+        ),
     )
 }
 
@@ -290,6 +293,15 @@ fn forwarding(machine: &Machine) -> Row {
     }
 }
 
+fn registries(machine: &Machine) -> Row {
+    let looks_at = "registries.yaml and directory of hosts";
+    match &machine.registries {
+        Ok(state) => Row::new("registries", looks_at, *state),
+        Err(problem) => Row::new("registries", looks_at, problem.as_str())
+            .but(CheckResult::Fail, "correct the file: a running node keeps the previous settings, but a start fails"),
+    }
+}
+
 fn resolvers(machine: &Machine) -> Row {
     let looks_at = "/etc/resolv.conf";
     if machine.resolvers.is_empty() {
@@ -334,6 +346,7 @@ mod tests {
             },
             forwarding: Some(true),
             resolvers: vec!["192.0.2.1".into()],
+            registries: Ok("valid"),
         }
     }
 
@@ -353,7 +366,7 @@ mod tests {
     fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
         let rows = all(machine, cluster);
         let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != CheckResult::Pass).collect();
-        assert!(wrong.iter().all(|row| !row.advice.is_empty()), "whatever is wrong says what to do: {wrong:?}");
+        assert!(wrong.iter().all(|row| !row.advice.is_empty()), "every failed check has advice: {wrong:?}");
         assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == CheckResult::Fail));
         wrong.iter().map(|row| format!("{}: {:?}", row.name, row.verdict)).collect()
     }
@@ -403,6 +416,7 @@ mod tests {
         check(|it| it.limits.processes = Some(1000), &["processes: Warn"]);
         check(|it| it.forwarding = Some(false), &[]);
         check(|it| it.resolvers.clear(), &["resolver: Warn"]);
+        check(|it| it.registries = Err("a.yaml:1: broken".into()), &["registries: Fail"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Tests of the DNS server over real sockets with `dig` (Debian's dnsutils).
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod resolvers;
 mod strangers;
-#[expect(dead_code, reason = "other tests use the rest of it")]
+#[expect(dead_code, reason = "other test binaries use the rest")]
 #[path = "../../../pod-network/tests/network/topology.rs"]
 mod topology;
 
@@ -35,24 +35,19 @@ fn zone() -> Zone {
 async fn start(zone: Zone, resolvers: Vec<SocketAddr>) -> SocketAddr {
     let listeners = Listeners::bind(&["127.0.0.1:0".parse().unwrap()]).await.unwrap();
     let address = listeners.addresses().unwrap()[0];
-    tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone, Forwarder::new(resolvers), Clients::everybody()))));
+    tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone, Forwarder::new(resolvers), Clients::all()))));
     address
 }
 
-/// Returns the output of `dig`; `None` if `dig` is not installed.
-async fn dig(server: SocketAddr, question: &'static str) -> Option<String> {
+/// Returns the output of `dig`.
+async fn dig(server: SocketAddr, question: &'static str) -> String {
     let run = move || {
-        let mut command = Command::new("dig");
+        let mut command = Command::new(test_requirements::program("dig", "bind9-dnsutils"));
         command.args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+tries=1", "+time=3"]);
         command.args(question.split_whitespace()).output()
     };
-    match tokio::task::spawn_blocking(run).await.unwrap() {
-        Ok(output) => Some(String::from_utf8(output.stdout).unwrap()),
-        Err(_) => {
-            println!("skipped: there is no dig (Debian's dnsutils)");
-            None
-        }
-    }
+    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +58,7 @@ async fn dig_resolves_cluster_and_external_names() {
     let upstream = start(upstream, Vec::new()).await;
     let server = start(zone(), vec![upstream]).await;
     let check = async |question: &'static str, expect: &[&str]| {
-        let Some(output) = dig(server, question).await else { return };
+        let output = dig(server, question).await;
         for expect in expect {
             let output = output.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(output.contains(expect), "{question}: {expect:?} is not in\n{output}");

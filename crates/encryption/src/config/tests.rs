@@ -20,7 +20,7 @@ const IDENTITY: &str = "identity: {}";
 const SECRET: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 #[test]
-fn an_encryption_configuration_is_parsed() {
+fn encryption_configuration_is_parsed() {
     let text = format!(
         "resources:
 - resources: [secrets, configmaps, deployments.apps]
@@ -179,7 +179,7 @@ fn kms_provider_fields_are_validated() {
 }
 
 #[test]
-fn a_rule_for_the_resource_precedes_its_group_and_the_wildcard() {
+fn rule_for_the_resource_precedes_its_group_and_the_wildcard() {
     let key = |name: &str| format!("  - secretbox: {{keys: [{{name: {name}, secret: {SECRET}}}]}}\n");
     let text = format!(
         "resources:

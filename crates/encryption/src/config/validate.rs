@@ -8,7 +8,7 @@ use apimachinery::{Path, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{GroupResource, items};
+use super::GroupResource;
 
 const PROVIDERS: [&str; 5] = ["kms", "aesgcm", "aescbc", "secretbox", "identity"];
 const AES_KEY_BYTES: &[usize] = &[16, 24, 32];
@@ -25,7 +25,7 @@ pub enum Reload {
 pub(super) fn configuration(object: &Value, timeouts: &[Duration], reload: Reload) -> Errors {
     let root = Path::of("resources");
     let mut pass = Pass { findings: Vec::new(), names: BTreeSet::new(), timeouts: timeouts.iter(), reload };
-    let rules = items(object, "resources");
+    let rules = object.list_at(&["resources"]);
     if rules.is_empty() {
         pass.findings.push(Error::required(&root, "at least one resources is required"));
     }
@@ -47,7 +47,7 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn resources(&mut self, rule: &Value, path: &Path<'_>) {
-        let list = items(rule, "resources");
+        let list = rule.list_at(&["resources"]);
         let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
         if names.is_empty() {
             self.findings.push(Error::required(path, format!("at least one {path} is required")));
@@ -85,7 +85,7 @@ impl<'a> Pass<'a> {
     }
 
     fn providers(&mut self, rule: &'a Value, path: &Path<'_>) {
-        let providers = items(rule, "providers");
+        let providers = rule.list_at(&["providers"]);
         if providers.is_empty() {
             self.findings.push(Error::required(path, format!("at least one {path} is required")));
         }
@@ -116,7 +116,7 @@ impl<'a> Pass<'a> {
 
     fn keys(&mut self, provider: &Value, path: &Path<'_>, lengths: &[usize]) {
         let path = path.field("keys");
-        let keys = items(provider, "keys");
+        let keys = provider.list_at(&["keys"]);
         if keys.is_empty() {
             self.findings.push(Error::required(&path, "at least one keys is required"));
         }
@@ -126,7 +126,7 @@ impl<'a> Pass<'a> {
     }
 
     fn key(&mut self, key: &Value, path: &Path<'_>, lengths: &[usize]) {
-        let text = |field: &str| key.str_at(&[field]).unwrap_or_default();
+        let text = |field: &str| key.text_at(&[field]);
         if text("name").is_empty() {
             self.findings.push(Error::required(&path.field("name"), "name is a mandatory field for a key"));
         }
@@ -148,7 +148,7 @@ impl<'a> Pass<'a> {
     }
 
     fn kms(&mut self, kms: &'a Value, path: &Path<'_>) {
-        let text = |field: &str| kms.str_at(&[field]).unwrap_or_default();
+        let text = |field: &str| kms.text_at(&[field]);
         let (name, version) = (text("name"), text("apiVersion"));
         self.kms_name(name, version, &path.field("name"));
         if self.timeouts.next().is_some_and(|timeout| timeout.nanos() <= 0) {

@@ -123,7 +123,7 @@ fn values_of_another_implementation_are_decrypted() {
 }
 
 #[test]
-fn the_first_provider_encrypts_and_values_of_others_are_stale() {
+fn first_provider_encrypts_and_values_of_others_are_stale() {
     let keyring = ring("vault", "k1");
     let all = ["aesgcm:b=2,a=1", "aescbc:c=3", "secretbox:d=4", "kms:vault", "identity"];
     let current = transformers(&all);
@@ -160,7 +160,7 @@ fn encryption_can_be_disabled_and_enabled() {
 }
 
 #[test]
-fn an_unlisted_resource_is_not_encrypted_and_rejects_encrypted_values() {
+fn unlisted_resource_is_not_encrypted_and_rejects_encrypted_values() {
     let text = format!(
         "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {{keys: [{{name: a, secret: {}}}]}}\n",
         base64(1, 32)
@@ -200,7 +200,7 @@ fn errors_have_upstreams_messages() {
 }
 
 #[test]
-fn a_moved_value_is_rejected_if_its_path_is_authenticated() {
+fn moved_value_is_rejected_if_its_path_is_authenticated() {
     let keyring = ring("vault", "k1");
     for provider in ["aesgcm:a=1", "kms:vault"] {
         let transformers = transformers(&[provider]);
@@ -210,7 +210,7 @@ fn a_moved_value_is_rejected_if_its_path_is_authenticated() {
 }
 
 #[test]
-fn an_unknown_key_is_requested_and_then_cached() {
+fn unknown_key_is_requested_and_then_cached() {
     let transformers = transformers(&["kms:vault"]);
     let stored = encrypt(&transformers, &ring("vault", "k1"));
     let mut fresh = Keyring::default();
@@ -219,11 +219,7 @@ fn an_unknown_key_is_requested_and_then_cached() {
     assert_eq!(request.annotations["version.example.org"], [1]);
     let plaintext: Vec<u8> = request.ciphertext.iter().map(|byte| !byte).collect();
     fresh.learn(&request, &plaintext).unwrap();
-    assert_eq!(
-        transformers.open(&stored, PATH, &fresh),
-        value(true),
-        "without a seed of its own it writes with no key"
-    );
+    assert_eq!(transformers.open(&stored, PATH, &fresh), value(true), "without its own seed it encrypts nothing");
     adopt(&mut fresh, "vault", "k1", 9);
     assert_eq!(transformers.open(&stored, PATH, &fresh), value(false), "the same key of the service, another seed");
     adopt(&mut fresh, "vault", "k2", 9);
@@ -231,7 +227,7 @@ fn an_unknown_key_is_requested_and_then_cached() {
 }
 
 #[test]
-fn a_value_with_a_plain_dek_is_decrypted_and_stale() {
+fn value_with_a_plain_dek_is_decrypted_and_stale() {
     let key = Gcm::new(&[5; 32]).unwrap();
     let mut data = Vec::new();
     key.encrypt(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
@@ -252,7 +248,7 @@ fn a_value_with_a_plain_dek_is_decrypted_and_stale() {
 }
 
 #[test]
-fn a_seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
+fn seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
     let mut keyring = ring("vault", "k1");
     let transformers = transformers(&["kms:vault"]);
     let later = |seconds: i64| Time::from_unix(1_000_000 + seconds, 0);
@@ -270,7 +266,7 @@ fn a_seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
 }
 
 #[test]
-fn an_unhealthy_kms_plugin_is_not_used() {
+fn unhealthy_kms_plugin_is_not_used() {
     let mut keyring = Keyring::default();
     let mut check = |status: Status, expect: &str| {
         assert_eq!(keyring.status("vault", &status, NOW).unwrap_err().to_string(), expect);
@@ -325,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_detected(at: prop::sample::Index, change in 1_u8..=255, provider in 1..PROVIDERS.len()) {
+    fn changed_byte_is_detected(at: prop::sample::Index, change in 1_u8..=255, provider in 1..PROVIDERS.len()) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
         let mut stored = encrypt(&transformers, &keyring);
         let at = at.index(stored.len());
@@ -355,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn a_truncated_or_modified_envelope_never_panics(at: prop::sample::Index, cut: prop::sample::Index, change: u8) {
+    fn truncated_or_modified_envelope_never_panics(at: prop::sample::Index, cut: prop::sample::Index, change: u8) {
         let (transformers, keyring) = (transformers(&["kms:vault"]), ring("vault", "k1"));
         let mut stored = encrypt(&transformers, &keyring);
         let at = at.index(stored.len());

@@ -26,15 +26,10 @@ fn only_update(mut writes: Vec<Write>) -> Value {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "where the recordings are is not part of any decision")]
-fn bootstrap_objects_equal_upstreams() {
-    let shared = std::env::var("KNARR_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
+fn compare_bootstrap_objects() {
+    let directory = test_requirements::upstream("reference/bootstrap");
     for (kind, file) in [("FlowSchema", "flowschemas"), ("PriorityLevelConfiguration", "prioritylevelconfigurations")] {
-        let Ok(bytes) = std::fs::read(format!("{shared}/reference/bootstrap/{file}.json")) else {
-            println!("no recording of upstream's objects is there to compare with");
-            return;
-        };
+        let bytes = std::fs::read(directory.join(format!("{file}.json"))).unwrap();
         let recorded = json::parse(&bytes).unwrap();
         let strip = |object: &Value| {
             (identity(object).1.to_owned(), object["spec"].clone(), object["metadata"]["annotations"].clone())
@@ -54,7 +49,7 @@ fn missing_objects_are_created_and_complete_ones_unchanged() {
 }
 
 #[test]
-fn a_missing_object_is_created_again() {
+fn missing_object_is_created_again() {
     let mut current = stored();
     current.retain(|object| identity(object) != ("FlowSchema", "exempt") && identity(object).1 != "global-default");
     assert_eq!(
@@ -68,7 +63,7 @@ fn a_missing_object_is_created_again() {
 }
 
 #[test]
-fn a_changed_mandatory_object_is_restored() {
+fn changed_mandatory_object_is_restored() {
     let mut current = stored();
     let object = find(&mut current, "FlowSchema", "catch-all");
     object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("matchingPrecedence", 5);
@@ -79,7 +74,7 @@ fn a_changed_mandatory_object_is_restored() {
 }
 
 #[test]
-fn the_shares_of_the_exempt_level_may_be_changed() {
+fn shares_of_the_exempt_level_may_be_changed() {
     let mut current = stored();
     let object = find(&mut current, "PriorityLevelConfiguration", "exempt");
     object

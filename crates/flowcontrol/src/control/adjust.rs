@@ -30,7 +30,7 @@ impl FlowControl {
         let mut admitted = Vec::new();
         for id in 0..self.levels.len() {
             let Some(level) = self.levels[id].as_mut() else { continue };
-            let (claim, seats) = given.next().expect("each level made a claim");
+            let (claim, seats) = given.next().expect("every level has a claim");
             level.target = claim.target;
             level.current = seats.round() as u32;
             let started = level.queues.configure(level.spec.discipline, level.current, now);

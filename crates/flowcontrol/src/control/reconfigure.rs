@@ -124,7 +124,7 @@ impl FlowControl {
         let mandatory = bootstrap::mandatory_schemas();
         for (name, at_end) in [(EXEMPT, false), (CATCH_ALL, true)] {
             if schemas.iter().all(|schema| schema.name != name) {
-                let imagined = mandatory.iter().find(|schema| schema.name == name).expect("both are mandatory");
+                let imagined = mandatory.iter().find(|schema| schema.name == name).expect("the schema is mandatory");
                 schemas.insert(if at_end { schemas.len() } else { 0 }, imagined.clone());
             }
         }
@@ -137,8 +137,8 @@ impl FlowControl {
 
     fn flow_for(&mut self, schema: FlowSchema) -> Flow {
         let is_named = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.spec.name == schema.level);
-        let level = self.levels.iter().position(is_named).expect("dangling schemas were sorted out");
-        let spec = &self.levels[level].as_ref().expect("just found").spec;
+        let level = self.levels.iter().position(is_named).expect("schemas without a level were removed above");
+        let spec = &self.levels[level].as_ref().expect("the level was found above").spec;
         let classification = Arc::new(Classification {
             flow_schema: schema.name.clone(),
             flow_schema_uid: schema.uid.clone(),
@@ -163,7 +163,7 @@ impl FlowControl {
             return;
         }
         let moved =
-            |old: u32| used.iter().position(|series| *series == old).expect("only what is used is asked for") as u32;
+            |old: u32| used.iter().position(|series| *series == old).expect("only series in use are looked up") as u32;
         for flow in &mut self.flows {
             flow.series = moved(flow.series);
         }
@@ -216,5 +216,5 @@ fn condition(object: &Value, known: &BTreeSet<Str>) -> Condition {
 }
 
 fn name(object: &Value) -> Str {
-    object.str_at(&["metadata", "name"]).unwrap_or_default().into()
+    object.text_at(&["metadata", "name"]).into()
 }

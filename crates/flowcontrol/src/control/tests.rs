@@ -124,7 +124,7 @@ fn uids_are_returned_in_headers() {
 }
 
 #[test]
-fn a_full_queue_rejects_with_growing_retry_after() {
+fn full_queue_rejects_with_growing_retry_after() {
     let (schemas, levels) = custom(1000, 2);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -151,7 +151,7 @@ fn a_full_queue_rejects_with_growing_retry_after() {
 }
 
 #[test]
-fn a_timed_out_request_leaves_unless_it_executes() {
+fn timed_out_request_leaves_unless_it_executes() {
     let (schemas, levels) = custom(1000, 5);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -171,7 +171,7 @@ fn a_timed_out_request_leaves_unless_it_executes() {
 }
 
 #[test]
-fn a_busy_level_borrows_seats_of_idle_levels() {
+fn busy_level_borrows_seats_of_idle_levels() {
     let mut control = fresh(600);
     let all = groups(&["system:authenticated"]);
     let digest = pods("ann", &all, "get");
@@ -195,7 +195,7 @@ fn a_busy_level_borrows_seats_of_idle_levels() {
 }
 
 #[test]
-fn a_removed_level_stays_until_it_is_idle() {
+fn removed_level_stays_until_it_is_idle() {
     let (schemas, levels) = custom(1000, 5);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -213,7 +213,7 @@ fn a_removed_level_stays_until_it_is_idle() {
     assert_eq!(control.finish(waiting, Moment::from_seconds(2)), []);
     assert_eq!(names(&control), ["catch-all", "exempt"]);
     control.reconfigure(&schemas, &levels, Moment::from_seconds(3));
-    assert_eq!(control.finish(running, Moment::from_seconds(3)), [], "an old ticket means nothing to a new level");
+    assert_eq!(control.finish(running, Moment::from_seconds(3)), [], "a ticket of a removed level is unknown");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn missing_mandatory_objects_are_substituted() {
 }
 
 #[test]
-fn an_unmatched_request_belongs_to_catch_all() {
+fn unmatched_request_belongs_to_catch_all() {
     let (mut schemas, levels) = custom(10, 1);
     let spec = schemas[0].get_mut("spec").and_then(Value::as_object_mut).unwrap();
     spec.insert("matchingPrecedence", 10_000);
@@ -240,7 +240,7 @@ fn an_unmatched_request_belongs_to_catch_all() {
 }
 
 #[test]
-fn the_dangling_condition_reports_a_missing_level() {
+fn dangling_condition_reports_a_missing_level() {
     let condition = |is_dangling| {
         let condition = Condition { flow_schema: "f".into(), priority_level: "l".into(), is_dangling };
         condition.to_value(apimachinery::time::Time::from_unix(0, 0)).to_string()

@@ -45,7 +45,7 @@ impl Slots {
             self.records[slot as usize] = Some(record);
             return slot;
         }
-        let slot = u32::try_from(self.records.len()).expect("memory ends before slots do");
+        let slot = u32::try_from(self.records.len()).expect("slot numbers fit into u32");
         self.records.push(Some(record));
         slot
     }
@@ -63,15 +63,15 @@ impl Slots {
     }
 
     pub(super) fn at(&self, slot: u32) -> &Record {
-        self.records[slot as usize].as_ref().expect("a slot that is named somewhere is in use")
+        self.records[slot as usize].as_ref().expect("a referenced slot is in use")
     }
 
     pub(super) fn at_mut(&mut self, slot: u32) -> &mut Record {
-        self.records[slot as usize].as_mut().expect("a slot that is named somewhere is in use")
+        self.records[slot as usize].as_mut().expect("a referenced slot is in use")
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Record {
         self.free.push(slot);
-        self.records[slot as usize].take().expect("a slot that is named somewhere is in use")
+        self.records[slot as usize].take().expect("a referenced slot is in use")
     }
 }

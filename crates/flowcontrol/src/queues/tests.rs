@@ -54,12 +54,12 @@ fn without_queues_only_the_limit_decides() {
 }
 
 #[test]
-fn a_request_wider_than_the_limit_runs_alone() {
+fn request_wider_than_the_limit_runs_alone() {
     let mut bench = Bench::new(queuing(1, 1, 10), 2);
     let (_, small) = bench.arrive(1, 0);
     let (wide, wide_serial) = bench.arrive(5, 0);
     assert_eq!(wide, ArrivalOutcome::Queued(1, 1));
-    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::Queued(2, 2), "it does not overtake in its queue");
+    assert_eq!(bench.arrive(1, 0).0, ArrivalOutcome::Queued(2, 2), "a request does not overtake others in its queue");
     assert_eq!(bench.queues.finish(0, small, millis(5)), [1]);
     assert_eq!(bench.queues.finish(1, wide_serial, millis(9)), [2]);
 }
@@ -93,7 +93,7 @@ fn finishing_or_leaving_twice_has_no_effect() {
     let (_, running) = bench.arrive(1, 0);
     let (_, waiting) = bench.arrive(1, 0);
     assert_eq!(bench.queues.leave(0, running, millis(1)), None);
-    assert_eq!(bench.queues.finish(1, waiting, millis(1)), [] as [u32; 0], "who waits cannot finish");
+    assert_eq!(bench.queues.finish(1, waiting, millis(1)), [] as [u32; 0], "a waiting request cannot finish");
     assert_eq!(bench.queues.leave(1, waiting, millis(1)), Some(vec![]));
     assert_eq!(bench.queues.leave(1, waiting, millis(1)), None);
     bench.queues.finish(0, running, millis(2));
@@ -135,7 +135,7 @@ fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
 }
 
 #[test]
-fn a_small_flow_is_not_starved_by_a_large_flow() {
+fn small_flow_is_not_starved_by_a_large_flow() {
     let [mouse, elephant] = share([(2, 1), (180, 1)], 4, 10);
     // The large flow fills its four queues. The small flow has at least one queue for itself, and so a fifth of the
     // seats. With a single queue it would get 2 of 182 parts.
@@ -218,7 +218,7 @@ proptest! {
                 Step::Leave(which) if !waiting.is_empty() => {
                     let (slot, serial) = *waiting.iter().nth(which.index(waiting.len())).unwrap();
                     waiting.remove(&(slot, serial));
-                    let left = queues.leave(slot, serial, now).expect("it waited");
+                    let left = queues.leave(slot, serial, now).expect("the request was queued");
                     started = left.into_iter().map(|slot| (slot, queues.at(slot).tag.serial)).collect();
                 }
                 Step::Wait(more) => {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::time::Duration;
 use client::{DeleteOptions, Propagation, Target, WriteOptions};
+use controller::Setup;
 use controllers::{condition, node_lifecycle, root_ca, serviceaccount_token};
 
 use super::*;
@@ -202,11 +203,14 @@ async fn claim_binds_the_smallest_fitting_volume_and_releases_it() {
 async fn new_namespace_gets_service_account_and_root_ca_and_token_secrets_are_filled() {
     let sign: serviceaccount_token::Sign =
         Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
-    let configs = Configs::default()
-        .with(root_ca::Config("PEM".to_owned()))
-        .with(serviceaccount_token::Config { sign, root_certificates: "PEM".to_owned() });
+    let token = serviceaccount_token::Config { sign, root_certificates: "PEM".to_owned() };
+    let setups = Setups {
+        root_ca: Setup::new(Some(root_ca::Config("PEM".to_owned()))),
+        serviceaccount_token: Setup::new(Some(token)),
+        ..Setups::default()
+    };
     let watched = [&kinds::SERVICE_ACCOUNTS, &kinds::CONFIG_MAPS, &kinds::SECRETS];
-    let fixture = fixture_with(1, &watched, configs).await;
+    let fixture = fixture_with(1, &watched, &setups).await;
     let cluster = &fixture.cluster;
     let namespace = value!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh"}});
     let target = Target::all(&kinds::NAMESPACES);
@@ -227,13 +231,14 @@ async fn new_namespace_gets_service_account_and_root_ca_and_token_secrets_are_fi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_a_lost_node_are_recreated_elsewhere() {
-    let configs = Configs::default().with(node_lifecycle::Config {
+    let lifecycle = node_lifecycle::Config {
         grace: Duration::from_seconds(15),
         startup_grace: Duration::from_seconds(15),
         ..node_lifecycle::Config::default()
-    });
+    };
+    let setups = Setups { node_lifecycle: Setup::new(lifecycle), ..Setups::default() };
     // The surviving nodes are simulated separately from the lost one.
-    let fixture = fixture_with(3, &[&kinds::NODES, &kinds::PODS, &kinds::DEPLOYMENTS], configs).await;
+    let fixture = fixture_with(3, &[&kinds::NODES, &kinds::PODS, &kinds::DEPLOYMENTS], &setups).await;
     let cluster = &fixture.cluster;
     let lost = hollow_nodes(cluster, 1, "lost-").await;
     let impatient = value!([

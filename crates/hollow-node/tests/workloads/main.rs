@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use api::view::Pod;
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Resource, Value, value};
-use controller::{Configs, Objects, kinds};
+use controller::{Objects, kinds};
+use controllers::registry::Setups;
 use hollow_node::node::Size;
 use hollow_node::{Nodes, Settings};
 use testkit::{Cluster, manage, manage_with};
@@ -22,14 +23,14 @@ struct Fixture {
 
 /// Starts a cluster with hollow nodes and controllers.
 async fn fixture(nodes: u32, watched: &[&Resource]) -> Fixture {
-    fixture_with(nodes, watched, Configs::default()).await
+    fixture_with(nodes, watched, &Setups::default()).await
 }
 
 /// Like [`fixture`], with the configuration of controllers.
-async fn fixture_with(nodes: u32, watched: &[&Resource], configs: Configs) -> Fixture {
+async fn fixture_with(nodes: u32, watched: &[&Resource], setups: &Setups) -> Fixture {
     let cluster = Cluster::start(watched).await;
     let nodes = hollow_nodes(&cluster, nodes, "n").await;
-    let manager = manage_with(&cluster.admin(), configs);
+    let manager = manage_with(&cluster.admin(), setups);
     Fixture { cluster, _nodes: nodes, _manager: manager }
 }
 
@@ -49,7 +50,7 @@ fn workload(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 fn number(object: &Value, field: &str) -> i64 {
-    object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+    object.int_at(&["status", field]).unwrap_or(0)
 }
 
 fn is_seen(object: &Value) -> bool {
@@ -164,7 +165,7 @@ async fn jobs_complete_fail_and_are_counted_once() {
     let is_free = |pod: &Value| Meta::of(pod).finalizers().next().is_none();
     let let_go = |pods: &Objects| pods.len() >= 12 + 1 + 4 && pods.iter().all(|pod| is_free(&pod.value));
     let pods = cluster.until(&kinds::PODS, "let go", let_go).await;
-    assert_eq!(pods.len(), 12 + 1 + 4, "nothing was made twice");
+    assert_eq!(pods.len(), 12 + 1 + 4, "no object was created twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

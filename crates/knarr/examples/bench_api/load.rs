@@ -195,7 +195,7 @@ async fn send(client: &Client, request: Request<Bytes>) -> Result<(u16, usize)> 
 fn summary(mut times: Vec<Duration>, time: Duration) -> Result<Measurement> {
     times.sort_unstable();
     let at = |part: usize| times.get((times.len() * part / 100).min(times.len().saturating_sub(1))).copied();
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "printed for users, precision is not needed")]
     let per_second = times.len() as f64 / time.as_secs_f64();
     Ok(Measurement { per_second, p50: at(50).context("nothing was done")?, p99: at(99).context("nothing was done")? })
 }

@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     }
     load::fill(&server, PODS).await?;
     let (bytes, time) = load::list(&server).await?;
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "printed for users, precision is not needed")]
     let megabytes = bytes as f64 / 1e6;
     print_row(&format!("list of {PODS} pods ({megabytes:.0} MB), s"), time.as_secs_f64());
     for watchers in [1, 100, 1000] {

@@ -22,11 +22,7 @@ pub(crate) fn measure() -> Result<()> {
     let server = executor.block_on(async {
         let listeners = Listeners::bind(&["127.0.0.1:0".parse()?]).await?;
         let address = listeners.addresses()?[0];
-        tokio::spawn(listeners.serve(Arc::new(Knowledge::new(
-            zone()?,
-            Forwarder::new(Vec::new()),
-            Clients::everybody(),
-        ))));
+        tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone()?, Forwarder::new(Vec::new()), Clients::all()))));
         anyhow::Ok(address)
     })?;
     println!("\n| names of {SERVICES} services over UDP, concurrent queries | responses/s | p50 | p99 |");

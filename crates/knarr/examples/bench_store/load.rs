@@ -163,7 +163,7 @@ async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measur
     Ok(times.map(|times| measured(times, elapsed)))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "printed for users, precision is not needed")]
 fn measured(mut times: Vec<Duration>, elapsed: Duration) -> Measurement {
     times.sort_unstable();
     let at = |part: usize| times.get(times.len().saturating_sub(1) * part / 100).copied().unwrap_or_default();

@@ -71,7 +71,7 @@ impl Server {
     pub(crate) fn disk_mib(&self) -> Result<f64> {
         let bytes = crate::disk_bytes(&self.data)?;
         ensure!(bytes > 0, "nothing was written to {}", self.data.display());
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "printed for users, precision is not needed")]
         Ok(bytes as f64 / MIB)
     }
 }

@@ -24,11 +24,11 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// server.
 pub(super) struct Servers {
     file: PathBuf,
-    /// The server of `--server`, tried last: its name may resolve to another address by now.
+    /// The server of `--server`, tried last. Its name is resolved again.
     given: String,
     known: watch::Sender<Vec<String>>,
     /// Index of the server that accepted the last connection.
-    good: AtomicUsize,
+    last_used: AtomicUsize,
 }
 
 impl Servers {
@@ -43,7 +43,7 @@ impl Servers {
             file: file.to_owned(),
             given: first.to_owned(),
             known: watch::Sender::new(known),
-            good: AtomicUsize::new(0),
+            last_used: AtomicUsize::new(0),
         }
     }
 
@@ -61,9 +61,9 @@ impl Servers {
 
     /// Forwards connections. At [`CONNECTIONS_MAX`] connections, accepting pauses until one is closed.
     pub(super) async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let permit = Arc::clone(&places).acquire_owned().await?;
+            let permit = Arc::clone(&permits).acquire_owned().await?;
             let Ok((incoming, _)) = listener.accept().await else {
                 // The usual reason is EMFILE, which needs time until other connections are closed.
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -71,7 +71,7 @@ impl Servers {
             };
             let servers = Arc::clone(&self);
             let task = async move {
-                if let Err(error) = servers.pass(incoming).await {
+                if let Err(error) = servers.forward(incoming).await {
                     tracing::debug!(%error, "a connection to a server was closed");
                 }
                 drop(permit);
@@ -80,14 +80,14 @@ impl Servers {
         }
     }
 
-    async fn pass(&self, mut incoming: TcpStream) -> Result<()> {
+    async fn forward(&self, mut incoming: TcpStream) -> Result<()> {
         let mut known = self.known.subscribe();
         let then = known.borrow().clone();
-        let (server, mut outgoing) = self.reach().await.context("no server is reachable")?;
+        let (server, mut outgoing) = self.connect().await.context("no server is reachable")?;
         incoming.set_nodelay(true)?;
         outgoing.set_nodelay(true)?;
         let left = async {
-            // An error cannot happen: the sender lives as long as the process.
+            // Waiting cannot fail: the sender exists as long as the process.
             let _ = known.wait_for(|servers| !servers.contains(&server) && *servers != then).await;
         };
         tokio::select! {
@@ -99,13 +99,13 @@ impl Servers {
 
     /// Connects to a known server, starting with the last one that accepted. If all fail, tries the server of
     /// `--server`.
-    async fn reach(&self) -> Option<(String, TcpStream)> {
+    async fn connect(&self) -> Option<(String, TcpStream)> {
         let known = self.known.borrow().clone();
-        let first = self.good.load(Ordering::Relaxed);
+        let first = self.last_used.load(Ordering::Relaxed);
         for step in 0..known.len() {
             let at = (first + step) % known.len();
             if let Ok(Ok(stream)) = tokio::time::timeout(TIMEOUT, TcpStream::connect(&known[at])).await {
-                self.good.store(at, Ordering::Relaxed);
+                self.last_used.store(at, Ordering::Relaxed);
                 return Some((known[at].clone(), stream));
             }
         }
@@ -152,16 +152,20 @@ mod tests {
         let address = listener.local_addr().unwrap();
         tokio::spawn(Arc::clone(&servers).serve(listener));
         let mut first = TcpStream::connect(address).await.unwrap();
-        assert_eq!(read_reply(&mut first).await, "1", "the dead one is passed over");
+        assert_eq!(read_reply(&mut first).await, "1", "the unreachable server is skipped");
         servers.set(vec![two.clone()]);
-        assert_eq!(read_reply(&mut first).await, "", "its server has left");
+        assert_eq!(read_reply(&mut first).await, "", "the connection to the stopped server is closed");
         let mut second = TcpStream::connect(address).await.unwrap();
         assert_eq!(read_reply(&mut second).await, "2");
         servers.set(Vec::new());
         let closed_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
         let named = Servers::open(&dir.path().join("others"), &one);
         named.set(vec![closed_address]);
-        assert_eq!(named.reach().await.unwrap().0, one, "whoever was given is asked when nobody else answers");
-        assert_eq!(Servers::open(&file, &one).known.borrow().clone(), [two, one], "what was known is known again");
+        assert_eq!(
+            named.connect().await.unwrap().0,
+            one,
+            "the server of --server is tried when no known server responds"
+        );
+        assert_eq!(Servers::open(&file, &one).known.borrow().clone(), [two, one], "the stored servers are read again");
     }
 }

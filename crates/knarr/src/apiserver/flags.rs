@@ -131,10 +131,10 @@ pub(super) struct Flags {
     /// Minimum timeout in seconds of a watch without timeoutSeconds; the timeout is a random value up to twice as long.
     #[arg(long, default_value_t = 1800)]
     pub min_request_timeout: u64,
-    /// Maximum number of concurrent non-mutating requests; 0 is no limit.
+    /// Maximum number of concurrent non-mutating requests; 0 means no limit.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Maximum number of concurrent mutating requests; 0 is no limit.
+    /// Maximum number of concurrent mutating requests; 0 means no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
     /// Replace the two limits by API Priority and Fairness (FlowSchemas and PriorityLevelConfigurations).
@@ -156,14 +156,14 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub service_accounts: ServiceAccounts,
     #[command(flatten)]
-    pub behind: Behind,
+    pub backends: BackendFlags,
     #[command(flatten)]
     pub audit: super::audit::Flags,
 }
 
 /// Connections to kubelets and aggregated API servers.
 #[derive(Args, Debug, Clone)]
-pub(super) struct Behind {
+pub(super) struct BackendFlags {
     /// Node address types to use for kubelet connections, in order of preference.
     #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
     pub kubelet_preferred_address_types: Vec<String>,

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use crate::seal::{ContentKey, HEADER_BYTES, MAGIC, Opener, Sealer};
+use crate::backup_encryption::{ContentKey, Decryptor, Encryptor, HEADER_BYTES, MAGIC};
 
 const DESCRIPTION: &str = "backup.json";
 /// The snapshot of the store.
@@ -100,7 +100,7 @@ pub(super) fn write(path: &Path, description: &Description, entries: &[Entry], k
     let file = OpenOptions::new().write(true).create_new(true).mode(MODE_FILE).open(path)?;
     let file = match key {
         None => fill(file, description, entries)?,
-        Some(key) => fill(Sealer::new(file, key)?, description, entries)?.finish()?,
+        Some(key) => fill(Encryptor::new(file, key)?, description, entries)?.finish()?,
     };
     Ok(file.sync_all()?)
 }
@@ -143,10 +143,10 @@ pub(super) fn extract(path: &Path, key: Key<'_>, into: &Path) -> Result<Descript
         (true, Key::None) => {
             anyhow::bail!("{} is encrypted; give the private key with --key", path.display())
         }
-        (true, Key::Content(key)) => unpack(Opener::new(file, key)?, into),
-        (true, Key::Secret(secret)) => unpack(Opener::new(file, &ContentKey::of_header(&header, secret)?)?, into),
+        (true, Key::Content(key)) => unpack(Decryptor::new(file, key)?, into),
+        (true, Key::Secret(secret)) => unpack(Decryptor::new(file, &ContentKey::from_header(&header, secret)?)?, into),
     };
-    read.with_context(|| format!("{} is damaged or no backup", path.display()))?;
+    read.with_context(|| format!("{} is damaged or not a backup", path.display()))?;
     let text = std::fs::read(into.join(DESCRIPTION));
     let description = text.ok().as_deref().and_then(Description::parse);
     description.with_context(|| format!("{} has no valid {DESCRIPTION}", path.display()))
@@ -176,7 +176,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::seal::new_key_pair;
+    use crate::backup_encryption::new_key_pair;
 
     fn description() -> Description {
         Description {

@@ -1,4 +1,4 @@
-//! `knarr restore`: a cluster from a backup, on a machine without one.
+//! `knarr restore`: creates a cluster from a backup, on a host without a cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use consensus::Peer;
 
 use super::Scratch;
 use super::archive::{self, DATA, Description, HOST, Key, PKI, SNAPSHOT, StoreKind};
+use crate::backup_encryption;
 use crate::etcd::identity;
 use crate::output::outln;
-use crate::seal;
 use crate::up::plan::STORE_PEER_PORT;
 use crate::up::{DATA_DIR_MODE, Options, preflight};
 
@@ -44,9 +44,9 @@ pub(crate) fn arguments(command: clap::Command) -> clap::Command {
 
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let Restore { file, key, data_dir, node_name, node_ip, root } = Restore::from_arg_matches(matches)?;
-    let secret = key.as_deref().map(seal::read_secret).transpose()?;
-    let place = Place { data_dir, root, node_name, node_ip };
-    let Restored { description, kept } = restore(&file, secret.as_deref(), &place)?;
+    let secret = key.as_deref().map(backup_encryption::read_secret).transpose()?;
+    let place = RestoreTarget { data_dir, root, node_name, node_ip };
+    let RestoredBackup { description, kept } = restore(&file, secret.as_deref(), &place)?;
     let Description { node_name, time, revision, keys, .. } = &description;
     outln!(
         "restored {keys} keys of {time}, revision {revision}, into {}; objects written later are lost",
@@ -61,8 +61,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// The place of a restored cluster.
-pub(super) struct Place {
+/// The directories and the identity of a restored cluster.
+pub(super) struct RestoreTarget {
     pub data_dir: PathBuf,
     pub root: PathBuf,
     pub node_name: Option<String>,
@@ -70,13 +70,13 @@ pub(super) struct Place {
 }
 
 /// A restored backup, and the files of the host that were not replaced.
-pub(super) struct Restored {
+pub(super) struct RestoredBackup {
     pub description: Description,
     pub kept: Vec<PathBuf>,
 }
 
 /// Restores a backup. Nothing is written outside a scratch directory before the complete file was verified.
-pub(super) fn restore(file: &Path, secret: Option<&str>, place: &Place) -> Result<Restored> {
+pub(super) fn restore(file: &Path, secret: Option<&str>, place: &RestoreTarget) -> Result<RestoredBackup> {
     let data_dir = &place.data_dir;
     let is_used = std::fs::read_dir(data_dir).is_ok_and(|mut entries| entries.next().is_some());
     ensure!(
@@ -103,11 +103,11 @@ pub(super) fn restore(file: &Path, secret: Option<&str>, place: &Place) -> Resul
     }
     let kept = restore_host_files(&from.join(HOST), &place.root)?;
     sys::sync_dir(data_dir)?;
-    Ok(Restored { description, kept })
+    Ok(RestoredBackup { description, kept })
 }
 
 /// Returns the members of the restored store: this host alone.
-fn members(description: &Description, place: &Place) -> Result<Vec<Peer>> {
+fn members(description: &Description, place: &RestoreTarget) -> Result<Vec<Peer>> {
     match description.store {
         StoreKind::Embedded => Ok(vec![single_member::member()]),
         StoreKind::Member => {

@@ -15,7 +15,7 @@ use crate::up::schedule::Schedule;
 /// Delay before a failed backup is repeated.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// Makes backups until the future is dropped. Never returns without a schedule. A failure is logged and repeated.
+/// Makes backups until the future is dropped. Without a schedule it only waits. A failed backup is logged and retried.
 pub(crate) fn keep(schedule: Schedule, data_dir: PathBuf) -> Running {
     Box::pin(repeat(schedule, data_dir))
 }

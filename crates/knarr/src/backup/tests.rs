@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ::store::client::Client;
 
-use super::restore::{Place, restore};
+use super::restore::{RestoreTarget, restore};
 use super::*;
 
 /// A data directory whose store serves snapshots, as that of a running cluster does.
@@ -47,15 +47,15 @@ impl Cluster {
     }
 }
 
-fn place(dir: &Path) -> Place {
-    Place { data_dir: dir.join("data"), root: dir.join("root"), node_name: None, node_ip: None }
+fn place(dir: &Path) -> RestoreTarget {
+    RestoreTarget { data_dir: dir.join("data"), root: dir.join("root"), node_name: None, node_ip: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backup_of_a_running_store_is_restored_with_keys_and_settings() {
     let cluster = Cluster::start().await;
     cluster.put("a").await;
-    let (secret, public) = seal::new_key_pair().unwrap();
+    let (secret, public) = backup_encryption::new_key_pair().unwrap();
     for (name, encrypt_to, secret) in [("plain", None, None), ("sealed", Some(public), Some(secret.as_str()))] {
         let request = cluster.request(name, encrypt_to);
         let record = make(&request).await.unwrap();
@@ -116,10 +116,10 @@ async fn existing_files_and_missing_clusters_are_rejected() {
 #[test]
 fn full_disk_is_explained() {
     let full = anyhow::Error::new(std::io::Error::from(std::io::ErrorKind::StorageFull)).context("deep");
-    let error = format!("{:#}", explained(full, Path::new("/b")));
+    let error = format!("{:#}", with_advice(full, Path::new("/b")));
     assert!(error.contains("the disk of /b is full; free some space"), "{error}");
     let other = anyhow::Error::new(std::io::Error::from(std::io::ErrorKind::NotFound));
-    assert!(!format!("{:#}", explained(other, Path::new("/b"))).contains("full"));
+    assert!(!format!("{:#}", with_advice(other, Path::new("/b"))).contains("full"));
 }
 
 #[test]

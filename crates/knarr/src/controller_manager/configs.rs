@@ -10,8 +10,10 @@ use auth::service_account::legacy;
 use auth::service_account::token::ObjectRef;
 use client::Config;
 use client::config::Pem;
-use controller::{Configs, SideEffects};
+use controller::Setup;
 use controllers::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
+use controllers::csr_signer::CsrSigner;
+use controllers::registry::Setups;
 use controllers::{
     csr_signer, endpointslice, horizontal_pod_autoscaler, legacy_token_cleaner, node_ipam, node_lifecycle, podgc,
     root_ca, service_lb, serviceaccount_token, trust_bundle,
@@ -22,29 +24,22 @@ use super::flags::Flags;
 use super::signing_cas::Authorities;
 
 /// Returns the configurations of all controllers that have one.
-pub(super) fn of(flags: &Flags, config: &Config) -> Result<Configs> {
-    let configs = Configs::default()
-        .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
-        .with(autoscaler(flags))
-        .with(legacy_token_cleaner::Config {
-            period: read_duration(flags.legacy_service_account_token_clean_up_period)?,
-        })
-        .with(node_lifecycle(flags)?)
-        .with(podgc::Config { terminated_pods_max: flags.terminated_pod_gc_threshold })
-        .with(root_ca::Config(root_certificates(flags, config)?))
-        .with(trust_bundle::Config(root_certificates(flags, config)?));
-    let configs = signing(flags, configs)?;
-    let configs = match node_ipam(flags)? {
-        Some(ipam) => configs.with(ipam),
-        None => configs,
-    };
-    let configs = match load_balancers(flags)? {
-        Some(addresses) => configs.with(addresses),
-        None => configs,
-    };
-    Ok(match serviceaccount_token(flags, config)? {
-        Some(token) => configs.with(token),
-        None => configs,
+pub(super) fn of(flags: &Flags, config: &Config) -> Result<Setups> {
+    let slices = endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? };
+    let tokens =
+        legacy_token_cleaner::Config { period: read_duration(flags.legacy_service_account_token_clean_up_period)? };
+    Ok(Setups {
+        csr_signer: signing(flags)?,
+        endpointslice: Setup::new(slices),
+        horizontal_pod_autoscaler: Setup::new(autoscaler(flags)),
+        legacy_token_cleaner: Setup::new(tokens),
+        node_ipam: Setup::new(node_ipam(flags)?),
+        node_lifecycle: Setup::new(node_lifecycle(flags)?),
+        podgc: Setup::new(podgc::Config { terminated_pods_max: flags.terminated_pod_gc_threshold }),
+        root_ca: Setup::new(Some(root_ca::Config(root_certificates(flags, config)?))),
+        service_lb: Setup::new(load_balancers(flags)?),
+        serviceaccount_token: Setup::new(serviceaccount_token(flags, config)?),
+        trust_bundle: Setup::new(trust_bundle::Config(root_certificates(flags, config)?)),
     })
 }
 
@@ -61,9 +56,9 @@ fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     Ok(Some(service_lb::Config { reserved, ..config }))
 }
 
-/// Adds the signers and the maximum certificate lifetime. A signer without its own CA uses that of
+/// Returns the signers with their CAs, and the maximum certificate lifetime. A signer without its own CA uses that of
 /// `--cluster-signing-cert-file`.
-fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
+fn signing(flags: &Flags) -> Result<Setup<CsrSigner>> {
     let common = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
     let own = [
         (
@@ -107,8 +102,8 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
     let life = read_duration(flags.cluster_signing_duration)?;
-    let side_effects: Arc<dyn SideEffects> = Arc::new(Authorities::new(pairs)?);
-    Ok(configs.with(csr_signer::Config { signers, life }).with(side_effects))
+    let authorities = Authorities::new(pairs)?;
+    Ok(Setup { config: csr_signer::Config { signers, life }, perform: Arc::new(move |sign| authorities.sign(sign)) })
 }
 
 /// Returns how Secrets of type service-account-token are filled, or `None` without a signing key.

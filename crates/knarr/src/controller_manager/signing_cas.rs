@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use apimachinery::Value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controller::{Order, SideEffect, SideEffects};
+use controllers::csr_signer::Sign;
 use pki::Pair;
 use pki::sign::{SigningRequest, sign};
 
@@ -26,7 +26,8 @@ impl Authorities {
         Ok(Self(pairs.into_iter().collect()))
     }
 
-    fn sign(&self, order: &Order) -> Result<Value, String> {
+    /// Returns the PEM certificate in base64.
+    pub(super) fn sign(&self, order: &Sign) -> Result<Value, String> {
         let pair = self.0.get(order.signer.as_str()).ok_or_else(|| format!("{} has no authority", order.signer))?;
         let signing_request = SigningRequest { request: &order.request, usages: &order.usages, life: order.life };
         let certificate = sign(pair, &signing_request, component_base::clock::now()).map_err(|error| {
@@ -34,16 +35,5 @@ impl Authorities {
             causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
         })?;
         Ok(STANDARD.encode(certificate).into())
-    }
-}
-
-impl SideEffects for Authorities {
-    fn run(&self, side_effect: &SideEffect) -> Result<Value, String> {
-        match side_effect {
-            SideEffect::Sign(order) => self.sign(order),
-            SideEffect::CreateDirectory(_) | SideEffect::RemoveDirectory(_) => {
-                Err("there are no folders here".to_owned())
-            }
-        }
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
         limits: limits(),
         forwarding: read("/proc/sys/net/ipv4/ip_forward").map(|text| text.trim() != "0"),
         resolvers: resolvers(&read("/etc/resolv.conf").unwrap_or_default()),
+        registries: registries(doctor),
     }
 }
 
@@ -203,6 +204,14 @@ fn limits() -> Limits {
         inotify_watches: number("/proc/sys/fs/inotify/max_user_watches"),
         processes: number("/proc/sys/kernel/pid_max"),
     }
+}
+
+fn registries(doctor: &Doctor) -> Result<&'static str, String> {
+    // Only root can read a file with passwords.
+    if !rustix::process::geteuid().is_root() {
+        return Ok("unknown; run this as root to check them");
+    }
+    doctor.registries.check().map(|()| "valid").map_err(|error| format!("{error:#}"))
 }
 
 fn resolvers(text: &str) -> Vec<String> {

@@ -27,7 +27,7 @@ enum Form {
 
 use Form::{Switch, Value};
 
-const NO_FILE_BEHIND: &str = "the write-ahead log is in --data-dir";
+const LOG_IN_DATA_DIR: &str = "the write-ahead log is in --data-dir";
 const NO_LIST: &str = "clients are verified by their CA only";
 const NO_DISCOVERY: &str = "name the members with --initial-cluster";
 const TO_STDERR: &str = "logs go to standard error";
@@ -35,7 +35,7 @@ const RESTORE: &str = "restore a snapshot with `knarr store snapshot restore` in
 const NO_TRACES: &str = "traces are not sent";
 
 const FLAGS: &[Flag] = &[
-    ("wal-dir", Value, &[""], Warned(NO_FILE_BEHIND)),
+    ("wal-dir", Value, &[""], Warned(LOG_IN_DATA_DIR)),
     ("snapshot-count", Value, &[], Ignored),
     ("snapshot-catchup-entries", Value, &[], Ignored),
     ("experimental-snapshot-catchup-entries", Value, &[], Ignored),

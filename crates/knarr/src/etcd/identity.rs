@@ -54,7 +54,7 @@ mod tests {
 
     fn list(entries: &[&str]) -> Vec<Peer> {
         let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
-        members(&entries).expect("the list is right")
+        members(&entries).expect("the list is valid")
     }
 
     #[test]

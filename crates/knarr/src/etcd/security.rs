@@ -176,7 +176,7 @@ mod tests {
         let auto = security(&["--auto-tls", "--peer-auto-tls"]);
         assert!(security(&[]).client_tls(dir.path(), &secure).unwrap().is_none());
         assert!(auto.client_tls(dir.path(), &plain).unwrap().is_none());
-        assert!(!dir.path().join("fixtures").exists(), "nothing is made that is not used");
+        assert!(!dir.path().join("fixtures").exists(), "only used certificates are created");
 
         assert!(auto.client_tls(dir.path(), &secure).unwrap().is_some());
         assert!(auto.peer_tls(dir.path(), &secure).unwrap().is_some());

@@ -34,7 +34,7 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Replaces a file by a copy in one step: a process that runs the old binary keeps it.
+/// Replaces a file atomically by a copy. A process that runs the old binary keeps it.
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let identity = |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     if identity(from).is_some() && identity(from) == identity(to) {

@@ -15,22 +15,22 @@ use crate::settings::{self, RUN};
 #[derive(Debug)]
 pub(super) struct Service {
     pub command: String,
-    /// The given flags, as keys of a configuration file. The join token is not among them.
+    /// The given flags without the join token, as keys of a configuration file.
     pub settings: Object,
     pub token: Option<String>,
     pub data_dir: PathBuf,
 }
 
 /// Reads a command and its flags. `file` is the configuration file of the service, whose settings apply too.
-pub(super) fn read(cli: &clap::Command, typed: &[OsString], file: &Path) -> Result<Service> {
-    let name = typed.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+pub(super) fn read(cli: &clap::Command, args: &[OsString], file: &Path) -> Result<Service> {
+    let name = args.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     ensure!(
         RUN.contains(&name.as_str()),
         "{name:?} is not a command of a service; use `knarr install up`, `server` or `agent`, followed by its flags"
     );
     let mut cli = cli.clone();
     cli.build();
-    let args = [OsString::from("knarr")].into_iter().chain(typed.iter().cloned()).collect();
+    let args = [OsString::from("knarr")].into_iter().chain(args.iter().cloned()).collect();
     let completed = settings::complete_from(&cli, args, file)?;
     let matches = cli.clone().try_get_matches_from(&completed.args).map_err(|error| {
         let text = error.to_string();
@@ -101,8 +101,8 @@ mod tests {
     const TOKEN: &str = "abcdef.0123456789abcdef.0000000000000000000000000000000000000000000000000000000000000000";
 
     fn read_line(line: &str, file: &Path) -> Result<Service> {
-        let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        read(&crate::cli(), &typed, file)
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        read(&crate::cli(), &args, file)
     }
 
     #[test]

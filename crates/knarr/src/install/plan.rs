@@ -15,7 +15,7 @@ use crate::up::DATA_DIR_MODE;
 
 /// The installed binary.
 pub(super) const PROGRAM: &str = "/usr/local/bin/knarr";
-/// The drop-in file with the settings that were given to `knarr install`.
+/// The drop-in file with the flags of `knarr install`.
 pub(super) const SETTINGS: &str = "/etc/knarr/config.d/install.yaml";
 /// The record of an installation, which `knarr uninstall` reads.
 pub(super) const RECORD: &str = "/usr/local/share/knarr/install.json";
@@ -106,7 +106,7 @@ pub(super) enum Action {
         mode: u32,
         text: String,
     },
-    /// Copies a file, unless both are the same one.
+    /// Copies a file, unless source and destination are the same file.
     Copy {
         from: PathBuf,
         path: PathBuf,
@@ -190,7 +190,7 @@ pub(super) struct Observed<'a> {
     pub is_dir: &'a dyn Fn(&Path) -> bool,
 }
 
-/// Returns the steps of an installation, up to and without the start of the service.
+/// Returns the steps of an installation, excluding the start of the service.
 pub(super) fn install(observed: Observed<'_>, service: &Service) -> Vec<Action> {
     let Observed { init, program, record, mut settings, is_dir } = observed;
     let mut files = vec![Action::Copy { from: program, path: PROGRAM.into(), mode: MODE_PROGRAM }];
@@ -198,7 +198,7 @@ pub(super) fn install(observed: Observed<'_>, service: &Service) -> Vec<Action> 
         settings.insert(flag, value.clone());
     }
     if let Some(token) = &service.token {
-        let path = token_args::waiting(&service.data_dir);
+        let path = token_args::stored_token(&service.data_dir);
         settings.insert("token-file", path.display().to_string());
         files.push(Action::Write { path, mode: MODE_SECRET, text: token.clone() });
     }

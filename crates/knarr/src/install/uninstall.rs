@@ -9,7 +9,7 @@ use super::execute::{below, command, execute};
 use super::plan::{self, Record};
 use crate::output::outln;
 
-/// Stop the service and remove what `knarr install` installed. The data of the cluster stays without --purge.
+/// Stop the service and remove the installation of `knarr install`. Cluster data is kept unless --purge is given.
 #[derive(Args, Debug)]
 struct Uninstall {
     /// Data directory of the cluster.
@@ -42,7 +42,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         }
         Err(error) => return Err(error).with_context(|| format!("failed to read {}", file.display())),
     };
-    // Pods run without the process of the service. A data directory that was never used has none.
+    // Pods keep running without the service. A data directory that was never used has no pods.
     let has_pods = is_host && data_dir.join("knarr.lock").is_file();
     let down = has_pods.then(|| down(&data_dir, purge)).transpose()?;
     let mut actions = plan::uninstall(&record, down);

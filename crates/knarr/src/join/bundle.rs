@@ -22,7 +22,7 @@ pub(crate) fn new_key() -> Result<String> {
 }
 
 /// Encrypts the files that servers share. The result is base64 text.
-pub(crate) fn lock(pki: &Pki, key: &str) -> Result<String> {
+pub(crate) fn encrypt(pki: &Pki, key: &str) -> Result<String> {
     let mut files = Object::new();
     for path in pki.shared() {
         let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
@@ -36,8 +36,8 @@ pub(crate) fn lock(pki: &Pki, key: &str) -> Result<String> {
 }
 
 /// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
-pub(crate) fn unlock(locked: &str, key: &str, dir: &Path) -> Result<()> {
-    let bytes = BASE64.decode(locked).context("the key bundle is damaged")?;
+pub(crate) fn decrypt(encrypted: &str, key: &str, dir: &Path) -> Result<()> {
+    let bytes = BASE64.decode(encrypted).context("the key bundle is damaged")?;
     ensure!(bytes.len() > NONCE_LEN, "the key bundle is damaged");
     let (nonce, sealed) = bytes.split_at(NONCE_LEN);
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("the key bundle is damaged")?;
@@ -70,13 +70,13 @@ mod tests {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let pki = Pki::open(from.path()).unwrap();
         let key = new_key().unwrap();
-        let locked = lock(&pki, &key).unwrap();
-        assert!(!BASE64.decode(&locked).unwrap().windows(5).any(|part| part == b"BEGIN"));
-        assert!(unlock(&locked, &new_key().unwrap(), to.path()).is_err());
-        assert!(unlock(&locked, "12", to.path()).is_err());
-        assert!(unlock("AAAA", &key, to.path()).is_err());
-        assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0, "nothing is written by a key that does not fit");
-        unlock(&locked, &key, to.path()).unwrap();
+        let encrypted = encrypt(&pki, &key).unwrap();
+        assert!(!BASE64.decode(&encrypted).unwrap().windows(5).any(|part| part == b"BEGIN"));
+        assert!(decrypt(&encrypted, &new_key().unwrap(), to.path()).is_err());
+        assert!(decrypt(&encrypted, "12", to.path()).is_err());
+        assert!(decrypt("AAAA", &key, to.path()).is_err());
+        assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0, "nothing is written with a wrong key");
+        decrypt(&encrypted, &key, to.path()).unwrap();
         for path in pki.shared() {
             let copy = to.path().join(path.file_name().unwrap());
             assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&path).unwrap());

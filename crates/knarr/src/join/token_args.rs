@@ -20,8 +20,8 @@ use crate::up::DATA_DIR_MODE;
 pub(crate) const FLAGS: [&str; 2] = ["token", "token-file"];
 /// Maximum size of a token: four parts of at most 64 characters, with a margin.
 const BYTES_MAX: u64 = 1024;
-/// File in the data directory with a token for the first start.
-const WAITING: &str = "join-token";
+/// File in the data directory with the token for the first start.
+const STORED_TOKEN: &str = "join-token";
 
 /// Source of the join token.
 #[derive(Args, Debug, Clone, Default)]
@@ -62,13 +62,13 @@ fn read_secret(path: &Path) -> Result<String> {
 }
 
 /// Returns the path of the file with a token for the first start.
-pub(crate) fn waiting(data_dir: &Path) -> PathBuf {
-    data_dir.join(WAITING)
+pub(crate) fn stored_token(data_dir: &Path) -> PathBuf {
+    data_dir.join(STORED_TOKEN)
 }
 
 /// Writes a token for the first start. Only root may read the file, and other users cannot list a new data directory.
-pub(crate) fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
-    let file = waiting(data_dir);
+pub(crate) fn store_token(data_dir: &Path, token: &str) -> Result<PathBuf> {
+    let file = stored_token(data_dir);
     sys::create_dirs(data_dir, DATA_DIR_MODE).with_context(|| format!("failed to create {}", data_dir.display()))?;
     pki::write(&file, token.trim(), 0o600)?;
     Ok(file)
@@ -76,7 +76,7 @@ pub(crate) fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
 
 /// Deletes the token for the first start after the node has joined.
 pub(crate) fn delete_token(data_dir: &Path) -> Result<()> {
-    match std::fs::remove_file(waiting(data_dir)) {
+    match std::fs::remove_file(stored_token(data_dir)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).context("failed to remove the join token")
         }
@@ -107,7 +107,7 @@ pub(crate) fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>
 /// was given otherwise.
 ///
 /// The token is passed through a pipe that is read once. It is neither in the arguments nor in the environment.
-pub(crate) fn conceal() -> Result<()> {
+pub(crate) fn hide_token() -> Result<()> {
     let (mut arguments, Some(token)) = split(std::env::args_os().skip(1)) else { return Ok(()) };
     let pipe = filled_pipe(&token)?;
     arguments.push(format!("--token-file=/proc/self/fd/{}", pipe.as_raw_fd()).into());
@@ -132,24 +132,24 @@ mod tests {
 
     const TOKEN: &str = "abcdef.0123456789abcdef.0000000000000000000000000000000000000000000000000000000000000000";
 
-    fn of_file(file: &Path) -> TokenArgs {
+    fn args_with_file(file: &Path) -> TokenArgs {
         TokenArgs { token: None, token_file: Some(file.to_owned()) }
     }
 
     #[test]
     fn token_file_must_be_readable_only_by_its_owner() {
         let directory = tempfile::tempdir().unwrap();
-        let file = leave(directory.path(), &format!("{TOKEN}\n")).unwrap();
-        assert_eq!(of_file(&file).read().unwrap().unwrap().to_string(), TOKEN);
+        let file = store_token(directory.path(), &format!("{TOKEN}\n")).unwrap();
+        assert_eq!(args_with_file(&file).read().unwrap().unwrap().to_string(), TOKEN);
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(format!("{:#}", of_file(&file).read().unwrap_err()).contains("chmod 600"));
+        assert!(format!("{:#}", args_with_file(&file).read().unwrap_err()).contains("chmod 600"));
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&file, "x".repeat(5000)).unwrap();
-        assert!(format!("{:#}", of_file(&file).read().unwrap_err()).contains("too long"));
+        assert!(format!("{:#}", args_with_file(&file).read().unwrap_err()).contains("too long"));
         delete_token(directory.path()).unwrap();
         delete_token(directory.path()).unwrap();
         assert!(!file.exists());
-        assert!(of_file(&file).read().is_err());
+        assert!(args_with_file(&file).read().is_err());
         assert!(TokenArgs::default().read().unwrap().is_none());
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn new_data_directory_of_a_token_cannot_be_listed_by_other_users() {
         let parent = tempfile::tempdir().unwrap();
         let data_dir = parent.path().join("knarr");
-        leave(&data_dir, TOKEN).unwrap();
+        store_token(&data_dir, TOKEN).unwrap();
         assert_eq!(std::fs::metadata(&data_dir).unwrap().permissions().mode() & 0o777, 0o711);
     }
 
@@ -172,6 +172,6 @@ mod tests {
         check(&["agent", "--token-file", "f"], &["agent", "--token-file", "f"], None);
         let pipe = filled_pipe(TOKEN).unwrap();
         let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
-        assert_eq!(of_file(&path).read().unwrap().unwrap().to_string(), TOKEN);
+        assert_eq!(args_with_file(&path).read().unwrap().unwrap().to_string(), TOKEN);
     }
 }

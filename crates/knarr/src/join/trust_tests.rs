@@ -109,6 +109,6 @@ async fn a_second_ca_under_a_genuine_pin_does_not_receive_the_token() {
     while let Ok(head) = seen.try_recv() {
         heads.push(head);
     }
-    assert!(!heads.is_empty(), "the server was asked");
+    assert!(!heads.is_empty(), "the server received a request");
     assert!(heads.iter().all(|head| !head.to_ascii_lowercase().contains("authorization")), "{heads:#?}");
 }

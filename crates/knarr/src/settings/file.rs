@@ -1,20 +1,16 @@
 //! Configuration files: a mapping from flags to values.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use apimachinery::{Value, yaml};
+use anyhow::{Result, bail};
+use apimachinery::Value;
 use clap::Arg;
+use component_base::config_file::ConfigFile;
 
 use super::{FlagValue, is_switch};
 
-/// Maximum size of a file.
-const BYTES_MAX: u64 = 1 << 20;
-/// Keys with secrets. Other users must not be able to read a file with one.
+/// Keys whose values are secrets. A file with such a key must not be readable by other users.
 const SECRET: [&str; 1] = ["token"];
 
 /// A key of a file.
@@ -28,60 +24,21 @@ pub(crate) fn is_secret(flag: &str) -> bool {
     SECRET.contains(&flag)
 }
 
-/// Reads a configuration file. Errors name the file, and the line where one is known.
+/// Reads a configuration file.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Entry>> {
-    let context = || format!("failed to read {}", path.display());
-    let file = File::open(path).with_context(context)?;
-    let metadata = file.metadata().with_context(context)?;
-    ensure!(metadata.is_file(), "{} is not a regular file", path.display());
-    if let Some(problem) = distrust(metadata.mode(), metadata.uid(), &trusted_owners()) {
-        bail!("{}: {problem}", path.display());
+    let file = ConfigFile::read(path)?;
+    let root = file.root();
+    if !matches!(root.value(), Value::Null | Value::Object(_)) {
+        bail!("{} is invalid: the file must be a mapping from flags to values", path.display());
     }
-    let mut text = String::new();
-    file.take(BYTES_MAX + 1).read_to_string(&mut text).with_context(context)?;
-    ensure!(text.len() as u64 <= BYTES_MAX, "{} is larger than {BYTES_MAX} bytes", path.display());
-    let entries = parse(&text).with_context(|| format!("{} is invalid", path.display()))?;
-    if let Some((key, entry)) = entries.iter().find(|(key, _)| is_secret(key))
-        && metadata.mode() & 0o077 != 0
-    {
-        let (path, line) = (path.display(), entry.line);
-        bail!("{path}:{line}: other users can read {key}; run `chmod 600 {path}`");
+    let mut entries = BTreeMap::new();
+    for entry in root.entries()? {
+        if is_secret(entry.name()) {
+            entry.require_private()?;
+        }
+        entries.insert(entry.name().to_owned(), Entry { line: entry.line(), value: entry.value().clone() });
     }
     Ok(entries)
-}
-
-/// Returns the users whose files are read: root, the user of this process, and the user who runs it with sudo.
-fn trusted_owners() -> [u32; 3] {
-    let own = rustix::process::geteuid().as_raw();
-    let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
-    [0, own, sudo.unwrap_or(own)]
-}
-
-/// Returns why a file is not read. Its flags run commands and open files as root, so no other user may set them.
-fn distrust(mode: u32, owner: u32, trusted: &[u32]) -> Option<String> {
-    if !trusted.contains(&owner) {
-        return Some(format!("the file belongs to user {owner}, who could change the flags; run `chown root` on it"));
-    }
-    (mode & 0o022 != 0).then(|| "other users can change the file; run `chmod go-w` on it".to_owned())
-}
-
-fn parse(text: &str) -> Result<BTreeMap<String, Entry>> {
-    let mut documents = yaml::documents(text).with_bool_words_as_text();
-    let object = match documents.next().transpose()?.unwrap_or_default() {
-        Value::Null => return Ok(BTreeMap::new()),
-        Value::Object(object) => object,
-        _ => bail!("the file must be a mapping from flags to values"),
-    };
-    if let Some(repeated) = documents.repeated().first() {
-        bail!("{repeated}");
-    }
-    let lines: BTreeMap<String, usize> = documents.lines().iter().map(|(key, line)| (key.to_string(), *line)).collect();
-    ensure!(documents.next().transpose()?.is_none(), "the file has more than one document");
-    let entry = |(key, value): (apimachinery::Str, Value)| {
-        let line = lines.get(key.as_str()).copied().unwrap_or(1);
-        (key.to_string(), Entry { line, value })
-    };
-    Ok(object.into_iter().map(entry).collect())
 }
 
 impl Entry {
@@ -118,24 +75,5 @@ fn scalar(value: &Value) -> Result<String, String> {
         Value::Float(number) => Ok(number.to_string()),
         Value::Bool(is_true) => Ok(is_true.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => Err("use a text, a number or a list of them".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_that_other_users_can_change_are_not_trusted() {
-        let check = |mode: u32, owner: u32, expect: Option<&str>| {
-            let found = distrust(0o100_000 | mode, owner, &[0, 1000]);
-            assert_eq!(found.is_some(), expect.is_some(), "{mode:o} {owner}: {found:?}");
-            assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()), "{mode:o} {owner}");
-        };
-        check(0o644, 0, None);
-        check(0o600, 1000, None);
-        check(0o664, 0, Some("chmod go-w"));
-        check(0o646, 1000, Some("chmod go-w"));
-        check(0o600, 1001, Some("belongs to user 1001"));
     }
 }

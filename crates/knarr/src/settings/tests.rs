@@ -75,7 +75,7 @@ fn environment_overrides_files() {
         "KNARR_NODES" => Some("4".into()),
         "KNARR_STATIC_PODS" => Some("1".into()),
         "KNARR_NODE_NAME" => Some("".into()),
-        // A flag of a single call is no setting.
+        // A flag of a single call is not a setting.
         "KNARR_BACKGROUND" => Some("true".into()),
         _ => None,
     };
@@ -119,7 +119,7 @@ fn file_with_a_token_must_be_readable_only_by_its_owner() {
 }
 
 #[test]
-fn file_that_other_users_can_change_is_refused() {
+fn file_that_other_users_can_change_is_rejected() {
     let dir = directory(&[("config.yaml", "nodes: 2\n"), ("config.d/a.yaml", "nodes: 3\n")]);
     let (file, drop_in) = (dir.path().join("config.yaml"), dir.path().join(DROP_INS).join("a.yaml"));
     for writable in [&file, &drop_in] {

@@ -52,7 +52,7 @@ pub(crate) fn print_unit(data_dir: &Path) -> Result<()> {
     let file = match token {
         Some(token) => {
             JoinToken::parse(&token)?;
-            Some(token_args::leave(data_dir, &token)?)
+            Some(token_args::store_token(data_dir, &token)?)
         }
         None => None,
     };

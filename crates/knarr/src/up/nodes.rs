@@ -288,6 +288,9 @@ impl Keeper {
         command.envs(crate::log::chosen().map(|levels| (crate::log::VARIABLE, levels)));
         command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&dir))]);
         command.args(Offer::load(&dir).unwrap_or_else(|| self.options.offer.clone()).flags());
+        command.args(self.options.registries.flags());
+        let archives = self.options.data_dir.join("images");
+        command.args(["--kubelet-arg", &format!("image-archives={}", archives.display())]);
         for (flag, value) in self.given() {
             command.args([&flag, &value]);
         }
@@ -301,7 +304,7 @@ impl Keeper {
             let data_dir = &self.options.data_dir;
             let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
             // Other users must not read the token. The agent deletes the file after it has joined.
-            let file = join::token_args::leave(&dir, &token.to_string())?;
+            let file = join::token_args::store_token(&dir, &token.to_string())?;
             command.arg("--token-file").arg(file);
         }
         let mut log = std::fs::OpenOptions::new();

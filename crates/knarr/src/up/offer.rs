@@ -13,8 +13,8 @@ const FILE: &str = "offer";
 /// Allocatable resources of a node.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// CPU that a node offers to pods, such as 2 or 500m [default: all CPUs of the host]. Nodes on one host share its
-    /// CPUs: divide them, or they are offered several times.
+    /// CPU that a node offers to pods, such as 2 or 500m [default: all CPUs of the host]. Several nodes on one host
+    /// share its CPUs; without this flag, each of them offers all of them.
     #[arg(long, value_name = "QUANTITY")]
     pub node_cpu: Option<Quantity>,
     /// Memory that a node offers to pods, such as 4Gi [default: all memory of the host].

@@ -219,7 +219,7 @@ pub(crate) fn parts() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the placements of the components that run on a server.
-pub(crate) const fn places(store: &Store) -> &'static [Placement] {
+pub(crate) const fn placements(store: &Store) -> &'static [Placement] {
     match store {
         Store::Member { .. } => &[Placement::Store, Placement::Server, Placement::Node],
         Store::Embedded | Store::External(_) => &[Placement::Server, Placement::Node],
@@ -228,13 +228,13 @@ pub(crate) const fn places(store: &Store) -> &'static [Placement] {
 
 /// Returns the enabled components with one of these placements, and their flags, in start order.
 pub(crate) fn of(
-    places: &[Placement],
+    placements: &[Placement],
     options: &Options,
     layout: &Layout,
     pki: &Pki,
 ) -> Vec<(&'static Row, Vec<String>)> {
     let is_enabled =
-        |row: &&Row| places.contains(&row.role) && !options.disable.iter().any(|disabled| disabled == row.part);
+        |row: &&Row| placements.contains(&row.role) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
         let own = options.own_flags.get(row.name).into_iter().flatten();
         (row, overridden((row.flags)(options, layout, pki), own))

@@ -8,7 +8,7 @@ use clap::Args;
 
 /// Addresses and names at which others reach this host.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServerReach {
+pub(crate) struct ServerAddresses {
     /// Further DNS names and IP addresses in the certificate of the API server, such as those of a load balancer.
     #[arg(long, value_delimiter = ',', value_parser = name_or_address)]
     pub tls_san: Vec<String>,
@@ -19,14 +19,14 @@ pub(crate) struct ServerReach {
 
 /// Addresses at which others reach this node.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeReach {
+pub(crate) struct NodeAddresses {
     /// External IP address of this node, or one per IP family: reported in its status, and in the certificate of the
     /// API server.
     #[arg(long, value_delimiter = ',')]
     pub node_external_ip: Vec<IpAddr>,
 }
 
-impl ServerReach {
+impl ServerAddresses {
     /// Rejects an address at which no other host reaches this one, or of a family that the cluster does not have.
     pub(crate) fn check(&self, service_cidr: &str) -> Result<()> {
         let Some(address) = self.advertise_address else { return Ok(()) };
@@ -40,7 +40,7 @@ impl ServerReach {
     }
 }
 
-impl NodeReach {
+impl NodeAddresses {
     pub(crate) fn check(&self) -> Result<()> {
         self.node_external_ip.iter().try_for_each(|address| check_unicast("--node-external-ip", *address))?;
         let sixes = self.node_external_ip.iter().filter(|address| address.is_ipv6()).count();
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn addresses_must_be_reachable_and_of_a_family_of_the_cluster() {
         let advertise = |address: &str, cidr: &str| {
-            let reach = ServerReach { advertise_address: Some(address.parse().unwrap()), ..ServerReach::default() };
+            let reach =
+                ServerAddresses { advertise_address: Some(address.parse().unwrap()), ..ServerAddresses::default() };
             reach.check(cidr).map_err(|error| error.to_string())
         };
         assert_eq!(advertise("192.0.2.1", "10.96.0.0/16"), Ok(()));
@@ -113,7 +114,7 @@ mod tests {
         }
         let external = |addresses: &[&str]| {
             let node_external_ip = addresses.iter().map(|address| address.parse().unwrap()).collect();
-            NodeReach { node_external_ip }.check().is_ok()
+            NodeAddresses { node_external_ip }.check().is_ok()
         };
         assert!(external(&[]) && external(&["203.0.113.1", "2001:db8::1"]));
         assert!(!external(&["203.0.113.1", "203.0.113.2"]) && !external(&["::"]));

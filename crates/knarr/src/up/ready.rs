@@ -54,7 +54,7 @@ pub(crate) async fn server(layout: &Layout) -> Result<()> {
     tokio::time::timeout(TIMEOUT, ready).await.context("the API server did not become ready")?
 }
 
-/// Checks that the API server responds. A store without a quorum is no failure, because a restart would not help.
+/// Checks that the API server responds. A store without a quorum is not a failure, because a restart would not help.
 pub(crate) async fn is_alive(layout: &Layout) -> Result<()> {
     let response = admin(layout)?.raw(Request::get("/livez?exclude=etcd").body(Bytes::new())?).await?;
     ensure!(response.status().is_success(), "/livez of the API server returned {}", response.status());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::backup_encryption::ContentKey;
 use crate::component;
-use crate::seal::ContentKey;
 
 /// Minimum interval, so that a mistyped unit does not keep the disk busy.
 const EVERY_MIN: Duration = Duration::from_secs(60);

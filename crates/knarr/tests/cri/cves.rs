@@ -23,7 +23,7 @@ async fn build(m: &Machine, name: &str, recipe: &Recipe) {
 /// CVE-2024-21626: a working directory that is a leaked file descriptor of the runtime leads to the host's root.
 #[tokio::test(flavor = "multi_thread")]
 async fn working_directory_in_proc_self_fd_does_not_lead_to_the_host() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let marker = m.path("marker");
     std::fs::write(&marker, "of the host").unwrap();
     let sandbox = m.sandbox("fds").await;
@@ -43,7 +43,7 @@ async fn working_directory_in_proc_self_fd_does_not_lead_to_the_host() {
 /// CVE-2025-62161: the image's `/dev/null` is a link whose target is then mounted over the masked paths.
 #[tokio::test(flavor = "multi_thread")]
 async fn image_with_symlinked_proc_sys_or_dev_unmasks_no_path() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("links").await;
     for (n, (link, to)) in [("/proc", "/tmp"), ("/sys", "/tmp"), ("/dev", "/tmp"), ("/dev/null", "/proc/sysrq-trigger")]
         .into_iter()
@@ -75,7 +75,7 @@ async fn image_with_symlinked_proc_sys_or_dev_unmasks_no_path() {
 /// effective ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_have_no_inheritable_capabilities() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("inheritable").await;
     let probe = "grep -E 'CapInh|CapAmb' /proc/self/status | cut -f2";
     let none = "0000000000000000\n0000000000000000";
@@ -95,7 +95,7 @@ async fn processes_have_no_inheritable_capabilities() {
 /// CVE-2024-40635: a UID beyond 32 bits became user 0.
 #[tokio::test(flavor = "multi_thread")]
 async fn uid_beyond_32_bits_is_rejected() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("numbers").await;
     for (n, user) in
         ["4294967296", "4294967296:4294967296", "1000:4294967296", "18446744073709551616", "-1"].into_iter().enumerate()
@@ -115,7 +115,7 @@ async fn uid_beyond_32_bits_is_rejected() {
 /// CVE-2022-31030: the output of ExecSync was collected in memory without a limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_sync_output_is_bounded() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("much").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let cmd = strings(&["sh", "-c", "head -c 67108864 /dev/zero"]);
@@ -132,7 +132,7 @@ async fn exec_sync_output_is_bounded() {
 /// CVE-2020-15257: abstract sockets are reachable from every container with the host's network, as any user.
 #[tokio::test(flavor = "multi_thread")]
 async fn runtime_has_no_abstract_sockets() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let mut config = m.sandbox_config("host");
     let context = v1::LinuxSandboxSecurityContext {
         namespace_options: Some(v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() }),

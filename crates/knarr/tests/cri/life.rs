@@ -8,7 +8,7 @@ use crate::machine::{IMAGE, machine, script, strings, text_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_writes_its_log_and_reports_its_exit_code() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("one").await;
     let (status, log) = m.output(&sandbox, script("c", "echo out; echo err >&2; printf end; exit 3")).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
@@ -23,7 +23,7 @@ async fn container_writes_its_log_and_reports_its_exit_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandbox_has_its_own_namespaces_files_and_loopback() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let mut config = m.sandbox_config("box");
     config.dns_config = Some(v1::DnsConfig {
         servers: strings(&["10.0.0.10"]),
@@ -53,7 +53,7 @@ async fn sandbox_has_its_own_namespaces_files_and_loopback() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shared_pid_namespace_contains_other_containers_and_ends_with_its_init() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let mut config = m.sandbox_config("shared");
     let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..Default::default() };
     config.linux.as_mut().unwrap().security_context =
@@ -84,7 +84,7 @@ async fn shared_pid_namespace_contains_other_containers_and_ends_with_its_init()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_sends_sigterm_and_then_sigkill() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("stop").await;
     let polite =
         m.run(&sandbox, script("polite", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await;
@@ -102,7 +102,7 @@ async fn stop_sends_sigterm_and_then_sigkill() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_sync_returns_output_and_kills_at_timeout() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("exec").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let done = m.exec(&id, &["sh", "-c", "echo out; echo err >&2; exit 5"]).await;
@@ -127,7 +127,7 @@ async fn exec_sync_returns_output_and_kills_at_timeout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_fails_if_the_command_cannot_run() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("bad").await;
     for (command, expect) in [
         (&["no-such"][..], "executable file not found in $PATH"),
@@ -151,7 +151,7 @@ async fn start_fails_if_the_command_cannot_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_are_filtered_and_image_status_is_reported() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let (one, two) = (m.sandbox("one").await, m.sandbox("two").await);
     m.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: two.clone() }).await.unwrap();
     let mut list = async |filter: v1::PodSandboxFilter| {
@@ -179,7 +179,7 @@ async fn lists_are_filtered_and_image_status_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resource_limits_apply_and_are_updated_and_stats_report_usage() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("limits").await;
     let mut config = script("c", "sleep 1000");
     config.linux.as_mut().unwrap().resources = Some(v1::LinuxContainerResources {
@@ -226,7 +226,7 @@ async fn resource_limits_apply_and_are_updated_and_stats_report_usage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rotated_log_is_reopened() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("log").await;
     let id = m.run(&sandbox, script("c", "echo one; while [ ! -e /go ]; do sleep 0.01; done; echo two")).await;
     let log = m.logged(&id, "one").await;

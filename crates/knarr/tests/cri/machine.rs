@@ -30,16 +30,14 @@ pub(crate) struct Machine {
     args: Vec<String>,
 }
 
-/// Returns a test environment, or `None` if the test cannot run here.
-pub(crate) async fn machine() -> Option<Machine> {
+/// Returns a test environment.
+pub(crate) async fn machine() -> Machine {
     machine_with(&[]).await
 }
 
-pub(crate) async fn machine_with(args: &[&str]) -> Option<Machine> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
-        eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
-        return None;
-    }
+pub(crate) async fn machine_with(args: &[&str]) -> Machine {
+    test_requirements::root();
+    test_requirements::file("/bin/busybox", "busybox-static");
     if std::env::var("KNARR_TEST_CGROUP").is_ok_and(|version| version == "v2") {
         assert!(Cgroup::is_unified(), "cgroup v2 alone is to be mounted at /sys/fs/cgroup");
     }
@@ -53,7 +51,7 @@ pub(crate) async fn machine_with(args: &[&str]) -> Option<Machine> {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
     let (process, channel) = start(dir.path(), &cgroup, &args).await;
     let (runtime, images) = clients(&channel);
-    Some(Machine { dir, process, cgroup, runtime, images, args })
+    Machine { dir, process, cgroup, runtime, images, args }
 }
 
 async fn start(dir: &Path, cgroup: &str, args: &[String]) -> (Child, Channel) {
@@ -170,7 +168,7 @@ impl Machine {
                 events.message().await.unwrap();
             }
         };
-        tokio::time::timeout(TIMEOUT, wait).await.expect("the container ends")
+        tokio::time::timeout(TIMEOUT, wait).await.expect("the container exits")
     }
 
     /// Runs a container until it exits. Returns its status and log.

@@ -1,8 +1,8 @@
 //! End-to-end tests of the container runtime: the real binary, real containers, a CRI client.
 //!
-//! Without root the tests are skipped with a message.
+//! The tests need root.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cves;
 mod hostile;

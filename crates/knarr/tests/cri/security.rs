@@ -7,7 +7,7 @@ use crate::machine::{machine, machine_with, script, secured, strings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_groups_and_capabilities_are_as_requested() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("users").await;
     let report =
         "id -u; id -g; id -G; grep CapEff /proc/self/status | cut -f2; grep NoNewPrivs /proc/self/status | cut -f2";
@@ -41,7 +41,7 @@ async fn users_groups_and_capabilities_are_as_requested() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn system_calls_are_filtered_with_and_without_new_privileges() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("seccomp").await;
     let profile = |kind: ProfileType, path: &str| {
         Some(v1::SecurityProfile { profile_type: kind.into(), localhost_ref: path.into() })
@@ -69,7 +69,7 @@ async fn system_calls_are_filtered_with_and_without_new_privileges() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paths_are_masked_and_read_only_unless_privileged() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("paths").await;
     let probe = "cat /proc/kcore 2>/dev/null | head -c1 | wc -c; ls /proc/acpi /proc/scsi 2>/dev/null | grep -vc :; \
                  touch /x 2>/dev/null && echo rw || echo ro; (echo 1 >/proc/sys/kernel/printk) 2>/dev/null && echo w || echo r";
@@ -95,7 +95,7 @@ async fn paths_are_masked_and_read_only_unless_privileged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mounts_are_read_only_recursively_and_propagate() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("mounts").await;
     let host = m.path("volume");
     std::fs::create_dir_all(host.join("sub")).unwrap();
@@ -137,7 +137,7 @@ async fn mounts_are_read_only_recursively_and_propagate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn later_mounts_are_visible_only_with_mount_propagation() {
     use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("later").await;
     let host = m.path("shared");
     std::fs::create_dir_all(host.join("late")).unwrap();
@@ -182,9 +182,7 @@ async fn later_mounts_are_visible_only_with_mount_propagation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn default_ulimits_apply_to_containers() {
-    let Some(mut m) = machine_with(&["--default-ulimit", "nofile=123:456", "--default-ulimit", "core=0"]).await else {
-        return;
-    };
+    let mut m = machine_with(&["--default-ulimit", "nofile=123:456", "--default-ulimit", "core=0"]).await;
     let sandbox = m.sandbox("limits").await;
     let (_, output) = m.output(&sandbox, script("c", "ulimit -Sn; ulimit -Hn; ulimit -c")).await;
     assert_eq!(output, "123\n456\n0\n");
@@ -193,7 +191,7 @@ async fn default_ulimits_apply_to_containers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_namespace_maps_root_to_another_uid() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let map = v1::IdMapping { host_id: 200_000, container_id: 0, length: 65_536 };
     let users = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] };
     let options = v1::NamespaceOption { userns_options: Some(users), ..Default::default() };

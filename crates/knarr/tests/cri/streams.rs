@@ -34,7 +34,7 @@ pub(crate) async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
             }
         }
     };
-    tokio::time::timeout(TIMEOUT, read).await.expect("the stream ends");
+    tokio::time::timeout(TIMEOUT, read).await.expect("the stream is closed");
     channels
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: b
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_over_websocket_carries_streams_and_the_exit_code() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("ws").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let url = exec_url(&mut m, &id, &["sh", "-c", "echo out; echo err >&2; exit 4"], false, false).await;
@@ -62,19 +62,23 @@ async fn exec_over_websocket_carries_streams_and_the_exit_code() {
     assert!(channels[&3].contains("Success"));
     let text = exec_url(&mut m, &id, &["cat"], false, true).await;
     let mut socket = websocket(&text, "v5.channel.k8s.io").await;
-    socket.send(Message::Text("\0typed as text".into())).await.unwrap();
+    socket.send(Message::Text("\0sent as text".into())).await.unwrap();
     socket.send(Message::Binary(b"\xff\x00".to_vec().into())).await.unwrap();
-    assert_eq!(read_all(socket).await[&1], "typed as text", "the protocol says what a message is, not its type");
-    assert!(tokio_tungstenite::connect_async(url.replace("http", "ws")).await.is_err(), "a ticket is good once");
+    assert_eq!(
+        read_all(socket).await[&1],
+        "sent as text",
+        "the channel byte selects the stream, not the type of the message"
+    );
+    assert!(tokio_tungstenite::connect_async(url.replace("http", "ws")).await.is_err(), "a ticket is valid once");
     let url = exec_url(&mut m, &id, &["echo", "quiet"], false, false).await;
     let channels = read_all(websocket(&url, "channel.k8s.io").await).await;
-    assert_eq!(channels, BTreeMap::from([(1, "quiet\n".to_owned())]), "the first protocol says nothing of a success");
+    assert_eq!(channels, BTreeMap::from([(1, "quiet\n".to_owned())]), "the first protocol does not report success");
     m.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_with_a_terminal_has_a_size() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("tty").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let url = exec_url(&mut m, &id, &["sh", "-c", "read line; stty size; tty; echo got $line"], true, true).await;
@@ -92,7 +96,7 @@ async fn exec_with_a_terminal_has_a_size() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attach_streams_output_and_input_and_writes_the_log() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("attach").await;
     let mut config = script("c", "while read line; do echo got $line; done; echo end");
     (config.stdin, config.stdin_once) = (true, true);
@@ -113,7 +117,7 @@ async fn attach_streams_output_and_input_and_writes_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attach_works_with_a_terminal() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("attach-tty").await;
     let mut config = script("c", "tty; read line; echo got $line");
     (config.stdin, config.tty) = (true, true);
@@ -160,13 +164,13 @@ async fn text(stream: &mut Stream) -> String {
             text.extend_from_slice(&piece);
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), read).await.expect("the stream ends");
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("the stream is closed");
     String::from_utf8(text).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_over_spdy_carries_streams_and_the_exit_code() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("spdy").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let url = exec_url(&mut m, &id, &["sh", "-c", "cat; echo err >&2; exit 6"], false, true).await;
@@ -186,7 +190,7 @@ async fn exec_over_spdy_carries_streams_and_the_exit_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_are_forwarded_over_spdy_and_websocket() {
-    let Some(mut m) = machine().await else { return };
+    let mut m = machine().await;
     let sandbox = m.sandbox("ports").await;
     let id = m.run(&sandbox, script("c", "while :; do echo hello | nc -l -p 8080; done")).await;
     let listening = "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':1F90 .* 0A '; do :; done";

@@ -57,7 +57,7 @@ fn slow_headers_and_silent_connections_time_out() {
     // Only the TLS handshake.
     silent.flush().unwrap();
     rest(silent);
-    assert!(start.elapsed() < TIMEOUT, "both were cut off");
+    assert!(start.elapsed() < TIMEOUT, "both connections were closed");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 

@@ -157,7 +157,7 @@ fn flow_schemas_and_priority_levels_limit_requests() {
     slow.wait().unwrap();
     assert!(response.contains("retry-after: ") && response.contains("x-kubernetes-pf-flowschema-uid: "), "{response}");
     assert!(response.contains("too many requests, please try again later."), "{response}");
-    assert!(headers(&["-i"]).contains(" 200"), "the exempt are served");
+    assert!(headers(&["-i"]).contains(" 200"), "exempt requests are served");
     server.kubectl("delete flowschema catch-all exempt");
     until(|| server.kubectl("get flowschema catch-all exempt -o name"), |text| text.lines().count() == 2);
 }

@@ -59,12 +59,12 @@ fn client_certificates_and_front_proxies_authenticate() {
     };
     assert_eq!(authenticates_as(&ann, &[]), "ann");
     assert_eq!(authenticates_as(&proxy, &["-H", "X-Remote-User: bob", "-H", "X-Remote-Group: crew"]), "bob");
-    assert_eq!(authenticates_as(&ann, &["-H", "X-Remote-User: bob"]), "ann", "others speak for nobody");
-    assert_eq!(authenticates_as(&eve, &[]), "401", "a certificate that nobody vouches for");
+    assert_eq!(authenticates_as(&ann, &["-H", "X-Remote-User: bob"]), "ann", "other clients cannot impersonate");
+    assert_eq!(authenticates_as(&eve, &[]), "401", "a certificate of an unknown CA");
     assert_eq!(
         authenticates_as(&eve, &["-H", "Authorization: Bearer plain-token"]),
         "jane",
-        "a token counts all the same"
+        "the token is used although a certificate is present"
     );
     assert_eq!(whoami(&server, &[]), "401", "under AlwaysAllow anonymous requests are rejected");
 }
@@ -123,7 +123,7 @@ fn sni_selects_the_serving_certificate() {
         command.arg(format!("https://knarr.example:{port}/readyz")).output().unwrap()
     };
     assert_eq!(String::from_utf8(request(&[]).stdout).unwrap(), "ok");
-    assert!(!request(&["--tls-max", "1.2"]).status.success(), "older versions are not spoken");
+    assert!(!request(&["--tls-max", "1.2"]).status.success(), "older protocol versions are rejected");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn oidc_issuers_authenticate_users() {
     let server = Server::start_with(&["--authentication-config", &file]);
     let whoami_with = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
     assert_eq!(whoami_with(&issuer.token("ann", "knarr")), "first:ann");
-    assert_eq!(whoami(&server, &[]), "401", "nobody may ask for other paths");
+    assert_eq!(whoami(&server, &[]), "401", "other paths require authentication");
     assert_eq!(server.code(&["-H", "Authorization:"], "/readyz").0, "200");
     write(dir.path(), "authentication.yaml", &config("second:"));
     until(|| whoami_with(&issuer.token("ann", "knarr")), |name| name == "second:ann");

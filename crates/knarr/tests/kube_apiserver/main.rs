@@ -1,5 +1,5 @@
 //! End-to-end tests of the API server with the real kubectl and a real etcd.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod abuse;
 mod clients;
@@ -86,10 +86,10 @@ fn kubectl_output_formats_watch_wait_and_proxy_work() {
     let mut watch = server.start_kubectl("get configmaps -w -o name --request-timeout=30s");
     assert!(watch.any(|line| line == "configmap/c"));
     has("create configmap d", &["configmap/d created"]);
-    assert!(watch.any(|line| line == "configmap/d"), "a watch shows what is new");
+    assert!(watch.any(|line| line == "configmap/d"), "a watch prints new objects");
 
     let mut proxy = server.start_kubectl("proxy --port=0");
-    let line = proxy.next().expect("the proxy says where it listens");
+    let line = proxy.next().expect("the proxy prints its address");
     let address = line.rsplit(' ').next().unwrap();
     let output = Command::new("curl")
         .args([
@@ -168,13 +168,9 @@ fn killed_server_restarts_with_all_objects() {
 }
 
 #[test]
-fn recorded_requests_get_the_recorded_responses() {
-    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
+fn compare_responses_with_recordings() {
+    let dir = test_requirements::upstream("golden");
     let player = dir.join("golden.py");
-    if !player.is_file() {
-        println!("skipped: {} is not there", player.display());
-        return;
-    }
     let server = Server::start();
     let output = Command::new("python3")
         .arg(&player)

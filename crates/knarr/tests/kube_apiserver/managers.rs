@@ -78,7 +78,7 @@ fn failover_after_leader_kill_creates_no_duplicate_pods() {
     eventually(|| server.kubectl(made), |counts| counts == "60/60");
     let now_leads = leader(&server);
     assert_ne!(now_leads, leads, "another leads");
-    assert_eq!(ever.lock().unwrap().len(), 60, "pods that ever were");
+    assert_eq!(ever.lock().unwrap().len(), 60, "pods that existed");
     drop(second);
 }
 
@@ -137,7 +137,7 @@ fn idle_controller_manager_writes_only_its_lease() {
         writes(&server) - before
     };
     eventually(|| quiet().to_string(), |count| count == "0");
-    assert_eq!(quiet(), 0, "and it stays so");
+    assert_eq!(quiet(), 0, "and remains the leader");
 }
 
 /// Returns a CertificateSigningRequest and its key.

@@ -84,7 +84,7 @@ fn profiles_schedule_their_pods_and_another_scheduler_takes_over() {
     let seed = placed("seed", "default-scheduler");
     assert_ne!(placed("apart", "default-scheduler"), seed, "pods are spread");
     let more = placed("more", "default-scheduler");
-    assert_eq!(placed("packed", "packer"), more, "pods are packed where most is taken");
+    assert_eq!(placed("packed", "packer"), more, "pods are packed on the most used node");
     server.kubectl_with("create -f -", &pod("nobodys", "unknown"));
     drop(first);
     placed("late", "default-scheduler");
@@ -124,6 +124,6 @@ fn metrics_requests_are_reviewed_with_the_configured_kubeconfigs() {
         })
     };
     assert_eq!(metrics(&[]), ["401", "401"]);
-    assert_eq!(metrics(&["--authentication-kubeconfig"]), ["401", "401"], "who they are is not enough");
+    assert_eq!(metrics(&["--authentication-kubeconfig"]), ["401", "401"], "authentication alone is not sufficient");
     assert_eq!(metrics(&["--authentication-kubeconfig", "--authorization-kubeconfig"]), ["200", "403"]);
 }

@@ -55,7 +55,7 @@ impl Server {
         });
         // The rest of the log is read so that the server never blocks on the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let server = Self { process, address: address.expect("the server says where it listens"), dir };
+        let server = Self { process, address: address.expect("the server prints its address"), dir };
         server.write_kubeconfig();
         server.wait_until_ready();
         server

@@ -188,7 +188,7 @@ fn secrets_are_encrypted_at_rest_and_rewritten_after_key_rotation() {
 
     let server = server.again(&flags);
     let read = |server: &Server| server.kubectl("get secret s -o jsonpath={.data.a}");
-    assert_eq!(read(&server), "aGlkZGVu", "what was written before is read");
+    assert_eq!(read(&server), "aGlkZGVu", "objects written before are readable");
     let rewrite = |server: &Server| {
         let object = server.kubectl("get secret s -o json");
         assert_eq!(server.kubectl_with("replace -f -", &object), "secret/s replaced");

@@ -182,8 +182,9 @@ fn abandon(terminal: &Terminal) {
 
 /// The candidates of `kubectl __complete` are those of another kubectl of version 1.36 or later. Descriptions differ.
 #[test]
-fn candidates_are_those_of_kubectl() {
-    let Some(other) = Kubectl::find().filter(|other| other.minor >= 36) else { return };
+fn compare_candidates_with_kubectl() {
+    let other = Kubectl::find().filter(|other| other.minor >= 36);
+    let other = other.expect("kubectl 1.36 or later is on PATH or in KUBECTL");
     let server = Server::start_with(&["--disable-admission-plugins", "ServiceAccount"]);
     let manifest = server.dir.path().join("manifest.yaml");
     std::fs::write(&manifest, OBJECTS).unwrap();

@@ -5,16 +5,16 @@
 //! If another kubectl of version 1.32 or later is on `PATH` or in `KUBECTL`, the transcript is also run with it,
 //! against a separate server. Its output must be the same.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod completion;
 mod mask;
 mod real;
 #[path = "../kube_apiserver/server.rs"]
-#[expect(dead_code, reason = "other tests use the rest of it")]
+#[expect(dead_code, reason = "other test binaries use the rest")]
 mod server;
 #[path = "../common/tmux.rs"]
-#[expect(dead_code, reason = "other tests use the rest of it")]
+#[expect(dead_code, reason = "other test binaries use the rest")]
 mod tmux;
 mod transcript;
 

@@ -71,7 +71,7 @@ async fn signed(cluster: &Cluster, signer: &str, user: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubelet_bootstraps_with_a_token_and_rotates_its_certificates() {
-    let Some(start) = cluster_without_kubelet().await else { return };
+    let start = cluster_without_kubelet().await;
     let_join(&start.client).await;
     let file = |name: &str| start.machine.path(name).display().to_string();
     let certificate = format!("--cluster-signing-cert-file={}", file("ca.pem"));
@@ -109,7 +109,7 @@ async fn kubelet_bootstraps_with_a_token_and_rotates_its_certificates() {
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
     while trusted() != b"ok" {
-        assert!(std::time::Instant::now() < deadline, "the kubelet shows no certificate of the cluster's");
+        assert!(std::time::Instant::now() < deadline, "the kubelet presents no certificate of the cluster's CA");
     }
     cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
 

@@ -20,7 +20,7 @@ fn send_request(port: u16, line: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn built_in_images_run_without_a_registry() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let hello = value!({"name": "c", "image": "knarr.local/hello", "imagePullPolicy": "Always",
         "env": [{"name": "PORT", "value": (port.to_string())},

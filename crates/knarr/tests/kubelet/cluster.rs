@@ -37,35 +37,40 @@ pub(crate) struct Cluster {
     flags: Vec<String>,
 }
 
-/// Returns a cluster, or `None` if the test cannot run here.
-pub(crate) async fn cluster() -> Option<Cluster> {
+pub(crate) async fn cluster() -> Cluster {
     cluster_with(&[]).await
 }
 
-pub(crate) async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
-    make(requested_runtime().await?, extra, "").await
+pub(crate) async fn cluster_with(extra: &[&str]) -> Cluster {
+    make(requested_runtime().await, extra, "").await
 }
 
 /// Returns a cluster with additional fields in the kubelet's configuration.
-pub(crate) async fn cluster_with_config(config: &str) -> Option<Cluster> {
-    make(requested_runtime().await?, &[], config).await
+pub(crate) async fn cluster_with_config(config: &str) -> Cluster {
+    make(requested_runtime().await, &[], config).await
 }
 
-/// Returns a cluster with the built-in runtime, for features that only it has.
-pub(crate) async fn cluster_with_built_in() -> Option<Cluster> {
+/// Returns a cluster with the built-in runtime, for features that only it has. A run over another runtime leaves these
+/// tests out.
+pub(crate) async fn cluster_with_built_in() -> Cluster {
     cluster_with_built_in_and(&[]).await
 }
 
-pub(crate) async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
-    if is_on_containerd() {
-        eprintln!("skipped: Debian's containerd does not do this");
-        return None;
-    }
+pub(crate) async fn cluster_with_built_in_and(extra: &[&str]) -> Cluster {
+    assert!(!is_on_containerd(), "add this test to BUILT_IN_RUNTIME in xtask/src/ci.rs");
     make(None, extra, "").await
 }
 
+/// Returns a cluster with the built-in runtime, whose kubelet has no cgroup controllers.
+pub(crate) async fn cluster_without_controllers(flags: &[&str]) -> Cluster {
+    assert!(!is_on_containerd(), "containerd uses the cgroups of the host");
+    let mut start = Start::new(None).await;
+    start.machine.without_controllers = true;
+    start.kubelet(flags, "")
+}
+
 /// Returns a cluster with a runtime that was started for it.
-pub(crate) async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
+pub(crate) async fn cluster_on(engine: Option<Daemon>) -> Cluster {
     make(engine, &[], "").await
 }
 
@@ -74,13 +79,13 @@ fn is_on_containerd() -> bool {
     std::env::var("KNARR_TEST_RUNTIME").is_ok_and(|name| name == "containerd")
 }
 
-/// Returns the runtime for this test run: `None` if it is not installed, `Some(None)` for the built-in one.
-async fn requested_runtime() -> Option<Option<Daemon>> {
-    if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
+/// Returns the runtime for this test run; `None` is the built-in one.
+async fn requested_runtime() -> Option<Daemon> {
+    if is_on_containerd() { Some(containerd().await) } else { None }
 }
 
-async fn make(engine: Option<Daemon>, flags: &[&str], config: &str) -> Option<Cluster> {
-    Some(Start::new(engine).await?.kubelet(flags, config))
+async fn make(engine: Option<Daemon>, flags: &[&str], config: &str) -> Cluster {
+    Start::new(engine).await.kubelet(flags, config)
 }
 
 /// A cluster without a kubelet.
@@ -93,14 +98,19 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    async fn new(engine: Option<Daemon>) -> Option<Self> {
-        let machine = Machine::new().await?;
+    async fn new(engine: Option<Daemon>) -> Self {
+        let machine = Machine::new().await;
         let (server, address) = start_server(&machine);
         fs::write(machine.path("admin.kubeconfig"), kubeconfig(&address, "a-token")).unwrap();
         let config = Kubeconfig::load(&[machine.path("admin.kubeconfig")]).unwrap().config(None).unwrap();
         let client = Client::connect(&config, client::Settings::default()).unwrap();
         prepare(&client).await;
-        Some(Self { engine, machine, server, address, client })
+        Self { engine, machine, server, address, client }
+    }
+
+    /// Whether the runtime is containerd.
+    pub(crate) const fn is_on_containerd(&self) -> bool {
+        self.engine.is_some()
     }
 
     /// Starts a kubelet that authenticates with a token.
@@ -123,8 +133,8 @@ impl Start {
 }
 
 /// Returns a cluster whose kubelet is not started yet.
-pub(crate) async fn cluster_without_kubelet() -> Option<Start> {
-    Start::new(requested_runtime().await?).await
+pub(crate) async fn cluster_without_kubelet() -> Start {
+    Start::new(requested_runtime().await).await
 }
 
 fn kubelet(machine: &Machine, flags: &[String]) -> Command {
@@ -169,7 +179,7 @@ fn start_server(machine: &Machine) -> (Process, String) {
         Some(rest.split(end).next()?.to_owned())
     });
     machine.keep(lines, "server");
-    (Process(server), address.expect("the server says where it listens"))
+    (Process(server), address.expect("the server prints its address"))
 }
 
 /// Writes the API server's self-signed client certificate for kubelets, and a CA for other certificates.
@@ -289,6 +299,16 @@ impl Cluster {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Waits until a process has logged a text.
+    pub(crate) async fn log_line(&self, text: &str) {
+        let waiting = async {
+            while !self.machine.log.lock().unwrap().contains(text) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{text:?} is not logged"));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -483,7 +503,7 @@ impl Cluster {
                 killed += 1;
             }
         }
-        assert!(killed > 0, "nobody runs {part}");
+        assert!(killed > 0, "no process runs {part}");
     }
 
     /// Sends SIGTERM to the kubelet and waits until it has exited.
@@ -491,6 +511,13 @@ impl Cluster {
         let pid = rustix::process::Pid::from_child(&self.kubelet.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.kubelet.0.wait().unwrap();
+    }
+
+    /// Returns the kubelet's command with further flags.
+    pub(crate) fn kubelet_command(&self, flags: &[&str]) -> Command {
+        let mut command = kubelet(&self.machine, &self.flags);
+        command.args(flags);
+        command
     }
 
     /// Kills the kubelet with SIGKILL and starts it again.

@@ -18,7 +18,7 @@ fn confined(name: &str, script: &str, of_pod: Value, of_container: Value) -> Val
 
 #[tokio::test(flavor = "multi_thread")]
 async fn localhost_seccomp_profiles_are_files_of_the_node() {
-    let Some(cluster) = cluster_with_config("seccompDefault: true\n").await else { return };
+    let cluster = cluster_with_config("seccompDefault: true\n").await;
     let profiles = cluster.path("kubelet/seccomp/team");
     fs::create_dir_all(&profiles).unwrap();
     let no_directories = r#"{"defaultAction": "SCMP_ACT_ALLOW",
@@ -46,7 +46,7 @@ async fn localhost_seccomp_profiles_are_files_of_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_groups_and_capabilities_follow_the_security_context() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let ids = "id -u; id -g; id -G";
     let check = async |name: &str, script: &str, of_pod: Value, own: Value, expect: &str| {
         assert_eq!(cluster.output(&confined(name, script, of_pod, own)).await, expect, "{name}");
@@ -68,7 +68,7 @@ async fn users_groups_and_capabilities_follow_the_security_context() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn supplemental_groups_policy_strict_ignores_groups_of_the_image() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let ids = "id -G | tr ' ' '\\n' | sort -nu | tr '\\n' ' '; echo";
     let context =
         |policy: &str| value!({"runAsUser": 1001, "supplementalGroups": [9], "supplementalGroupsPolicy": policy});
@@ -89,7 +89,7 @@ async fn supplemental_groups_policy_strict_ignores_groups_of_the_image() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_with_user_namespace_may_have_unmasked_proc() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     // A masked path is a mount.
     let hidden = "grep -c ' /proc/' /proc/self/mounts; true";
     let check = async |name: &str, mount: &str| {
@@ -104,7 +104,7 @@ async fn pod_with_user_namespace_may_have_unmasked_proc() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn masked_paths_sysctls_and_read_only_root_are_enforced() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let masked = "wc -c </proc/keys; v=$(cat /proc/sys/vm/swappiness); \
         (echo $v >/proc/sys/vm/swappiness) 2>/dev/null && echo changed || echo refused; \
         sysctl -n net.ipv4.ip_unprivileged_port_start; touch /new 2>/dev/null && echo wrote || echo read-only; \
@@ -122,7 +122,7 @@ async fn masked_paths_sysctls_and_read_only_root_are_enforced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resource_limits_are_enforced_and_oom_kills_are_reported() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let v1 = !Cgroup::is_unified();
     let limits = if v1 {
         "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.shares"
@@ -152,7 +152,7 @@ async fn resource_limits_are_enforced_and_oom_kills_are_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cpu_limits_are_not_enforced_without_cpu_cfs_quota() {
-    let Some(cluster) = cluster_with_config("cpuCFSQuota: false\n").await else { return };
+    let cluster = cluster_with_config("cpuCFSQuota: false\n").await;
     let limits = if Cgroup::is_unified() {
         "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max"
     } else {
@@ -175,9 +175,10 @@ async fn cpu_limits_are_not_enforced_without_cpu_cfs_quota() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn qos_cgroup_shares_are_the_sum_of_the_pods_requests() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let group = |class: &str| Cgroup::at(&format!("{}/kubepods{class}", cluster.cgroup())).usage();
     assert!(group("").memory_limit_bytes.is_some(), "all pods together are held to what the node has");
+    cluster.event("NodeAllocatableEnforced: Updated Node Allocatable limit across pods").await;
     let shares = |class: &str| group(class).cpu_shares.unwrap();
     assert_eq!(shares("/besteffort"), 2);
     // cgroup v2 weights are coarser than v1 shares.

@@ -64,13 +64,11 @@ fn write_network(dir: &Path) {
     std::fs::write(dir.join("cni/10-test.conflist"), text).unwrap();
 }
 
-/// Starts a containerd for this test, or returns `None` if it is not installed.
-pub(crate) async fn containerd() -> Option<Daemon> {
-    let programs = ["/usr/bin/containerd", "/usr/lib/cni/ptp"];
-    if !rustix::process::geteuid().is_root() || !programs.iter().all(|program| Path::new(program).exists()) {
-        eprintln!("skipped: containerd or its network plug-ins are not here, or not for this user");
-        return None;
-    }
+/// Starts a containerd for this test.
+pub(crate) async fn containerd() -> Daemon {
+    test_requirements::root();
+    test_requirements::file("/usr/bin/containerd", "containerd");
+    test_requirements::file("/usr/lib/cni/ptp", "containernetworking-plugins");
     let dir = tempfile::Builder::new().prefix("knarr-containerd-").tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let store = Store::open(&at("images")).unwrap();
@@ -107,10 +105,7 @@ pub(crate) async fn containerd() -> Option<Daemon> {
         }
     });
     let daemon = Daemon { process, dir };
-    if started.recv_timeout(TIMEOUT).is_err() {
-        eprintln!("skipped: containerd does not start here");
-        return None;
-    }
+    started.recv_timeout(TIMEOUT).expect("containerd starts");
     let import = Command::new("ctr")
         .arg("--address")
         .arg(daemon.socket())
@@ -119,13 +114,13 @@ pub(crate) async fn containerd() -> Option<Daemon> {
         .output()
         .unwrap();
     assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
-    Some(daemon)
+    daemon
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_run_restart_and_terminate_with_containerd() {
-    let Some(daemon) = containerd().await else { return };
-    let Some(cluster) = cluster_on(Some(daemon)).await else { return };
+    let daemon = containerd().await;
+    let cluster = cluster_on(Some(daemon)).await;
     let mut prints = pod("prints", "echo $NAME; cat /conf/k; exit 0");
     set(&mut prints, "hostNetwork", true);
     set(&mut prints, "restartPolicy", "Never");

@@ -102,7 +102,7 @@ async fn register(dir: &Path) -> watch::Sender<Vec<v1beta1::Device>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn device_plugin_devices_are_allocated_to_containers() {
-    let Some(mut cluster) = cluster().await else { return };
+    let mut cluster = cluster().await;
     let offers = register(&cluster.path("kubelet/device-plugins")).await;
     let has = |count: &'static str| {
         move |node: &Value| node["status"]["allocatable"].get(RESOURCE) == Some(&Value::from(count))
@@ -142,7 +142,7 @@ async fn device_plugin_devices_are_allocated_to_containers() {
     let _offers = register(&cluster.path("kubelet/device-plugins")).await;
     cluster.wait(&NODES, NODE, "with two devices again", has("2")).await;
     let late = cluster.run(&wants("later", "true"), "refused", |pod| phase(pod) == "Failed").await;
-    assert!(late.str_at(&["status", "message"]).unwrap().contains("Available: 0"), "who had devices has them still");
+    assert!(late.str_at(&["status", "message"]).unwrap().contains("Available: 0"), "pods keep their devices");
     cluster.delete_wholly("first").await;
     let mut last = wants("last", "echo $GIVEN");
     set(&mut last, "restartPolicy", "Never");
@@ -152,11 +152,8 @@ async fn device_plugin_devices_are_allocated_to_containers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn static_cpu_manager_gives_guaranteed_pods_exclusive_cpus() {
-    if std::thread::available_parallelism().unwrap().get() < 2 {
-        eprintln!("skipped: it takes two processors");
-        return;
-    }
-    let Some(cluster) = cluster_with(&["--cpu-manager-policy=static", "--reserved-cpus=0"]).await else { return };
+    test_requirements::cpus(2);
+    let cluster = cluster_with(&["--cpu-manager-policy=static", "--reserved-cpus=0"]).await;
     let show = "trap 'exit 0' TERM; while :; do grep Cpus_allowed_list /proc/self/status; sleep 0.2; done";
     cluster.run(&pod("shares", show), "ready", is_ready).await;
     let mut owns = pod("owns", "grep Cpus_allowed_list /proc/self/status; sleep 1000");
@@ -165,7 +162,7 @@ async fn static_cpu_manager_gives_guaranteed_pods_exclusive_cpus() {
     cluster.run(&owns, "ready", is_ready).await;
     cluster.logged("owns", "c", 0, "Cpus_allowed_list:").await;
     let printed = cluster.printed(&cluster.get(&PODS, "owns").await, "c", 0);
-    let own: u32 = printed.split_whitespace().nth(1).unwrap().parse().expect("one processor");
+    let own: u32 = printed.split_whitespace().nth(1).unwrap().parse().expect("one CPU");
     assert_ne!(own, 0);
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let mut others = kubelet::cpus::parse_list(&online).unwrap();

@@ -10,7 +10,7 @@ use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shared_process_namespace_hostname_and_dns_config_are_applied() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut shared = with(
         "shared",
         value!({"restartPolicy": "Never", "shareProcessNamespace": true, "terminationGracePeriodSeconds": 1, "containers": [
@@ -44,7 +44,7 @@ async fn shared_process_namespace_hostname_and_dns_config_are_applied() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_start_in_a_shared_pid_namespace_with_high_pids() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     // The other containers get PIDs that no process of the host has.
     let mut containers = vec![container("c", "while :; do /bin/true; done")];
     containers.extend(["d", "e", "f"].map(|name| container(name, "exec sleep 1000")));
@@ -56,7 +56,7 @@ async fn containers_start_in_a_shared_pid_namespace_with_high_pids() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn termination_message_falls_back_to_log_and_restart_rules_use_exit_codes() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut fails = pod("fails", "echo the reason; exit 3");
     set(&mut fails, "restartPolicy", "Never");
     set_container(&mut fails, "terminationMessagePolicy", "FallbackToLogsOnError");
@@ -90,7 +90,7 @@ async fn termination_message_falls_back_to_log_and_restart_rules_use_exit_codes(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_all_containers_and_init_container_restart_rules_work() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let witness = cluster.path("witness");
     fs::create_dir(&witness).unwrap();
     let mounted = |name: &str, script: &str, more: Value| {
@@ -145,7 +145,7 @@ async fn restart_all_containers_and_init_container_restart_rules_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_container_writes_environment_variables_for_later_containers() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut writes = container("writes", "echo \"WORD='from the first'\" >/v/words");
     writes.as_object_mut().unwrap().insert("volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
     let mut reads = container("c", "echo $SAID");
@@ -159,7 +159,7 @@ async fn init_container_writes_environment_variables_for_later_containers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sub_path_expr_is_expanded_and_named_port_is_probed() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut parts = pod("parts", "echo mine >/part/file; cat /whole/parts/file");
     set(&mut parts, "restartPolicy", "Never");
     set(&mut parts, "volumes", value!([{"name": "v", "emptyDir": {}}]));
@@ -199,7 +199,7 @@ async fn sub_path_expr_is_expanded_and_named_port_is_probed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn image_volume_is_mounted() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     let mut reads =
         pod("reads", "test -x /image/bin/busybox && echo there; touch /image/x 2>/dev/null || echo protected");
     set(&mut reads, "restartPolicy", "Never");
@@ -234,7 +234,7 @@ async fn static_pod_from_url_runs_until_it_is_removed() {
     let document = Arc::new(Mutex::new(json::to_string(&manifest)));
     let url = format!("http://127.0.0.1:{}/pods?all=1", serve(Arc::clone(&document)));
     let flags = ["--manifest-url", &url, "--manifest-url-header", "X-Who:node", "--http-check-frequency", "1s"];
-    let Some(cluster) = cluster_with(&flags).await else { return };
+    let cluster = cluster_with(&flags).await;
     let name = format!("web-{NODE}");
     let mirror = cluster.wait(&PODS, &name, "ready", is_ready).await;
     assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.source"], Value::from("http"));

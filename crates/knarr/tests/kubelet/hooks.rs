@@ -29,7 +29,7 @@ fn listen() -> (u16, Arc<Mutex<Vec<String>>>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn post_start_and_pre_stop_hooks_run_before_ready_and_before_termination() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let (port, requests) = listen();
     let get = |path: &str| value!({"httpGet": {"host": "127.0.0.1", "port": (i64::from(port)), "path": path}});
     let mut hooked = pod("asks", "sleep 1000");
@@ -55,7 +55,7 @@ async fn post_start_and_pre_stop_hooks_run_before_ready_and_before_termination()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probe_grace_period_overrides_the_pods_and_https_probes_work() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut deaf = pod("deaf", "trap '' TERM; while :; do sleep 0.1; done");
     set(&mut deaf, "terminationGracePeriodSeconds", 3600);
     let probe = value!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1,
@@ -85,7 +85,7 @@ async fn probe_grace_period_overrides_the_pods_and_https_probes_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_terminate_after_main_containers_in_reverse_order() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     std::fs::create_dir(cluster.path("out")).unwrap();
     let logging_container = |name: &str, sidecar: bool| {
         let script = format!("trap 'echo {name} >>/out/log; exit 0' TERM; while :; do sleep 0.1; done");

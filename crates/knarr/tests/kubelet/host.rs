@@ -17,7 +17,7 @@ use crate::registry::Registry;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_namespaces_are_used_on_request() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let spaces = ["pid", "ipc", "uts", "mnt"];
     let host_namespaces =
         spaces.map(|space| fs::read_link(format!("/proc/self/ns/{space}")).unwrap().display().to_string());
@@ -62,7 +62,7 @@ impl Drop for SharedMount {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mount_propagation_and_recursive_read_only_are_applied() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let shared = SharedMount::new(cluster.path("shared"));
     fs::create_dir(shared.0.join("later")).unwrap();
     let pod_with_mount = |name: &str, script: &str, mount: Value| {
@@ -107,7 +107,7 @@ async fn mount_propagation_and_recursive_read_only_are_applied() {
     let handlers = node["status"]["runtimeHandlers"].as_array().unwrap_or_default();
     if handlers.iter().any(|one| one["features"]["recursiveReadOnlyMounts"] == Value::Bool(true)) {
         let deep = pod_with_mount("deep", tries, value!({"readOnly": true, "recursiveReadOnly": "Enabled"}));
-        assert_eq!(cluster.output(&deep).await, "over\n", "and all below it where that is asked for");
+        assert_eq!(cluster.output(&deep).await, "over\n", "and recursively if requested");
     } else {
         println!("not tried: this runtime does not protect what is mounted below");
     }
@@ -123,7 +123,7 @@ async fn runtime_class_selects_another_runtime() {
     fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {}\nexec runc \"$@\"\n", log.display())).unwrap();
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let handler = format!("other={}", program.display());
-    let Some(cluster) = cluster_with_built_in_and(&["--runtime-handler", &handler]).await else { return };
+    let cluster = cluster_with_built_in_and(&["--runtime-handler", &handler]).await;
     static CLASSES: Resource = Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
     let class = |name: &str| value!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name});
     cluster.create(&CLASSES, &class("other")).await;
@@ -174,7 +174,7 @@ async fn health(status: Arc<AtomicU8>) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_readiness_probe_determines_readiness() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let status = Arc::new(AtomicU8::new(2));
     let port = health(Arc::clone(&status)).await;
     let mut probed = pod("probed", "exec sleep 1000");
@@ -191,7 +191,7 @@ async fn grpc_readiness_probe_determines_readiness() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn image_pull_secret_is_used_for_a_private_registry() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let image = store.build(&Name::parse("test.local/private:1").unwrap(), &busybox()).await.unwrap();
@@ -235,7 +235,7 @@ async fn image_pull_secret_is_used_for_a_private_registry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_need_missing_host_features_are_rejected() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let node = cluster.get(&NODES, NODE).await;
     let pages = node["status"]["capacity"]["hugepages-2Mi"].as_str().unwrap_or("0");
     if pages == "0" {
@@ -245,10 +245,10 @@ async fn pods_that_need_missing_host_features_are_rejected() {
         let rejected = cluster.run(&huge, "refused", |pod| phase(pod) == "Failed").await;
         assert_eq!(rejected.str_at(&["status", "reason"]), Some("OutOfhugepages-2Mi"));
     } else {
-        println!("not tried: this machine has huge pages");
+        println!("not tried: this host has huge pages");
     }
     if fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y')) {
-        println!("not tried: this machine enforces AppArmor profiles");
+        println!("not tried: this host enforces AppArmor profiles");
     } else {
         let mut confined = pod("confined", "true");
         let profile = value!({"type": "Localhost", "localhostProfile": "none-of-this-name"});

@@ -34,7 +34,7 @@ fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let script = "echo hello; mkdir /www; echo from the pod >/www/index.html; httpd -f -p 8080 -h /www";
     cluster.run(&pod("web", script), "ready", is_ready).await;
     cluster.logged("web", "c", 0, "hello").await;
@@ -72,7 +72,7 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn legacy_websocket_protocols_are_supported() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let speaks = pod("speaks", "echo container is alive; sleep 1000");
     cluster.run(&speaks, "ready", is_ready).await;
     cluster.logged("speaks", "c", 0, "alive").await;
@@ -84,7 +84,7 @@ async fn legacy_websocket_protocols_are_supported() {
     let address = line.trim().rsplit(' ').next().unwrap().to_owned();
     let heard = |path: &'static str, protocol: &'static str| {
         let url = format!("ws://{address}/api/v1/namespaces/default/pods/speaks/{path}");
-        async move { tokio::time::timeout(TIMEOUT, messages(&url, protocol)).await.expect("the stream ends") }
+        async move { tokio::time::timeout(TIMEOUT, messages(&url, protocol)).await.expect("the stream is closed") }
     };
     let exec = "exec?command=echo&command=remote+execution+test&stdout=1&stderr=1";
     assert_eq!(heard(exec, "channel.k8s.io").await, b"\x01remote execution test\n");
@@ -113,7 +113,7 @@ async fn messages(url: &str, protocol: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_logs_attach_debug_and_exec_with_terminal_work() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut counts = pod("counts", "for n in 1 2 3; do echo $n; sleep 0.3; done");
     set(&mut counts, "restartPolicy", "Never");
     cluster.run(&counts, "running", |pod| matches!(phase(pod), "Running" | "Succeeded")).await;

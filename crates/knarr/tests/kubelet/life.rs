@@ -10,11 +10,7 @@ use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_registers_its_capacity_and_renews_its_lease() {
-    let Some(cluster) =
-        cluster_with(&["--node-labels", "example.com/a=b", "--register-with-taints", "t=v:NoSchedule"]).await
-    else {
-        return;
-    };
+    let cluster = cluster_with(&["--node-labels", "example.com/a=b", "--register-with-taints", "t=v:NoSchedule"]).await;
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], Value::from(NODE));
     assert_eq!(node["metadata"]["labels"]["example.com/a"], Value::from("b"));
@@ -43,7 +39,7 @@ async fn node_registers_its_capacity_and_renews_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extended_resources_of_a_node_are_preserved() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let target = Target::named(&NODES, "", NODE).subresource("status");
     let set_capacity = async |amount: Value| {
@@ -62,7 +58,7 @@ async fn extended_resources_of_a_node_are_preserved() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_runs_is_reported_and_is_removed_completely() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let pod = cluster.run(&pod("web", "echo hello; sleep 1000"), "ready", is_ready).await;
     let status = &pod["status"];
     assert_eq!((phase(&pod), &status["qosClass"]), ("Running", &Value::from("BestEffort")));
@@ -86,9 +82,7 @@ async fn pod_runs_is_reported_and_is_removed_completely() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_log_links_exist_until_the_containers_are_removed() {
-    let Some(cluster) = cluster_with_config("crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n").await else {
-        return;
-    };
+    let cluster = cluster_with_config("crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n").await;
     let started =
         |count: i64| move |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_int() >= Some(count);
     let links = || -> Vec<PathBuf> {
@@ -121,7 +115,7 @@ async fn container_log_links_exist_until_the_containers_are_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_pods_leave_no_resources_behind() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     for round in 0..4 {
         let names: Vec<String> = (0..5).map(|n| format!("round-{round}-{n}")).collect();
         for name in &names {
@@ -139,7 +133,7 @@ async fn many_pods_leave_no_resources_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_restart_according_to_restart_policy() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let terminated = |policy: &'static str, script: &'static str, expect: &'static str| {
         let name = format!("{}-{}", policy.to_lowercase(), expect.to_lowercase());
         let mut pod = pod(&name, script);
@@ -176,7 +170,7 @@ async fn containers_restart_according_to_restart_policy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_containers_and_sidecars_start_first_and_in_order() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut sidecar = container("side", "echo side >>/out/log; trap 'exit 0' TERM; while :; do sleep 0.1; done");
     sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
     let mount = value!([{"name": "out", "mountPath": "/out"}]);
@@ -196,7 +190,7 @@ async fn init_containers_and_sidecars_start_first_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn terminal_phase_is_reported_after_all_containers_terminated() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let slow = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
     let mut late = pod("late", slow);
     // Long enough for the container to have started.
@@ -218,7 +212,7 @@ async fn terminal_phase_is_reported_after_all_containers_terminated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn liveness_failure_restarts_a_container_that_exits_with_zero() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let script = "test -e /v/once && touch /v/well; touch /v/once; trap 'exit 0' TERM; while :; do sleep 0.1; done";
     let mut ill = pod("ill", script);
     set(&mut ill, "restartPolicy", "OnFailure");
@@ -235,7 +229,7 @@ async fn liveness_failure_restarts_a_container_that_exits_with_zero() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_has_environment_variables_hosts_file_and_host_name() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;
     cluster.create(&SERVICES, &value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"}, "spec": {"ports": [{"port": 5432}]}})).await;
     let script = "echo $A $NAME $KEY $FROM_IMAGE $CPU $DB_SERVICE_PORT; grep -c alias.example /etc/hosts; grep search /etc/resolv.conf; hostname; id -u";
@@ -264,7 +258,7 @@ async fn container_has_environment_variables_hosts_file_and_host_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_hooks_and_grace_periods_are_respected() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut live = pod("live", "touch /tmp/ok; trap 'exit 0' TERM; while :; do sleep 0.1; done");
     set_container(
         &mut live,
@@ -292,7 +286,7 @@ async fn probes_hooks_and_grace_periods_are_respected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_kubelet_finds_its_pods() {
-    let Some(mut cluster) = cluster().await else { return };
+    let mut cluster = cluster().await;
     let before = cluster.run(&pod("stays", "sleep 1000"), "ready", is_ready).await;
     cluster.restart();
     let mut second = pod("second", "true");
@@ -309,7 +303,7 @@ async fn restarted_kubelet_finds_its_pods() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_deleted_while_the_kubelet_is_down_is_removed() {
-    let Some(mut cluster) = cluster().await else { return };
+    let mut cluster = cluster().await;
     cluster.run(&pod("goes", "echo words; sleep 1000"), "ready", is_ready).await;
     cluster.logged("goes", "c", 0, "words").await;
     cluster.terminate();
@@ -321,7 +315,7 @@ async fn pod_deleted_while_the_kubelet_is_down_is_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_container_restarts_and_killed_shim_affects_only_its_pod() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     let other = cluster.run(&pod("other", "sleep 1000"), "ready", is_ready).await;
     cluster.run(&pod("victim", "exec sleep 54321"), "ready", is_ready).await;
     cluster.kill_processes("sleep 54321");
@@ -344,7 +338,7 @@ async fn killed_container_restarts_and_killed_shim_affects_only_its_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_is_deleted_while_its_image_pull_hangs() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     // A registry that accepts connections and never responds. The runtime's timeout is a minute.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stuck = pod("stuck", "true");
@@ -352,13 +346,13 @@ async fn pod_is_deleted_while_its_image_pull_hangs() {
     cluster.create(&PODS, &stuck).await;
     cluster.event("Pulling: Pulling image").await;
     let short = std::time::Duration::from_secs(20);
-    tokio::time::timeout(short, cluster.delete("stuck")).await.expect("nobody waits for the image");
+    tokio::time::timeout(short, cluster.delete("stuck")).await.expect("the deletion does not wait for the image");
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_failures_are_reported_in_the_status() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut never = pod("never", "true");
     set_container(&mut never, "image", "test.local/absent:1");
     set_container(&mut never, "imagePullPolicy", "Never");

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use cgroups::Cgroup;
 use image_store::{Name, Recipe, Store};
 
 use crate::leftovers;
@@ -20,22 +21,35 @@ pub(crate) struct Machine {
     pub cgroup: String,
     /// Output of the processes, printed when a test fails.
     pub log: Arc<Mutex<String>>,
+    /// Whether kubelets run in a cgroup without controllers.
+    pub without_controllers: bool,
+}
+
+/// Runs a command below a new cgroup without controllers: its parent, whose path is `$0`, enables none. The command sees
+/// the new cgroup as the root of cgroup v2, and no other hierarchy. This works on hosts with cgroup v1 and v2.
+const WITHOUT_CONTROLLERS: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && \
+    mkdir -p /sys/fs/cgroup$0/bare && echo $$ >/sys/fs/cgroup$0/bare/cgroup.procs && \
+    exec unshare --cgroup --mount sh -c \
+    'umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"' sh \"$@\"";
+
+/// With `KNARR_TEST_CGROUP=v2`, all tests run with only cgroup v2 mounted.
+fn is_on_cgroup_v2() -> bool {
+    std::env::var("KNARR_TEST_CGROUP").is_ok_and(|version| version == "v2")
 }
 
 impl Machine {
-    /// Returns an environment with an image, or `None` if the test cannot run here.
-    pub(crate) async fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
-            eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
-            return None;
-        }
+    /// Returns an environment with an image.
+    pub(crate) async fn new() -> Self {
+        test_requirements::root();
+        test_requirements::file("/bin/busybox", "busybox-static");
+        assert!(!is_on_cgroup_v2() || Cgroup::is_unified(), "cgroup v2 alone is to be mounted at /sys/fs/cgroup");
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let dir = tempfile::Builder::new().prefix("knarr-kubelet-").tempdir().unwrap();
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
         let store = Store::open(&dir.path().join("runtime/images")).unwrap();
         store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
         let cgroup = format!("/knarr-node-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
-        Some(Self { dir, cgroup, log: Arc::default() })
+        Self { dir, cgroup, log: Arc::default(), without_controllers: false }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -55,7 +69,11 @@ impl Machine {
 
     /// Returns the configured kubelet command, not started yet.
     pub(crate) fn kubelet(&self) -> Command {
-        let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"));
+        let program = env!("CARGO_BIN_EXE_knarr");
+        let mut kubelet = Command::new(if self.without_controllers { "unshare" } else { program });
+        if self.without_controllers {
+            kubelet.args(["--mount", "sh", "-c", WITHOUT_CONTROLLERS, &self.cgroup, program]);
+        }
         kubelet
             .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", &self.cgroup])
             .arg("--config")
@@ -66,6 +84,10 @@ impl Machine {
             .arg(self.path("kubelet"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if is_on_cgroup_v2() && !self.without_controllers {
+            // The controllers may belong to the host's cgroup v1 hierarchies.
+            kubelet.arg("--allow-missing-cgroup-controllers");
+        }
         kubelet
     }
 

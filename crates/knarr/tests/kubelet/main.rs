@@ -1,13 +1,15 @@
 //! End-to-end tests of a node: the real API server, the real kubelet with the built-in runtime, real containers.
-//! Without root the tests are skipped with a message. `KNARR_TEST_RUNTIME=containerd` uses Debian's containerd.
+//! The tests need root. `KNARR_TEST_RUNTIME=containerd` uses Debian's containerd.
+//! `KNARR_TEST_CGROUP=v2` requires that only cgroup v2 is mounted, and allows kubelets to run without controllers.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod bootstrap;
 mod builtin;
 mod cluster;
 mod confined;
 mod containerd;
+mod controllers;
 mod devices;
 mod drivers;
 mod features;
@@ -24,6 +26,7 @@ mod nearness;
 mod node;
 mod pressure;
 mod propagation;
+mod registries;
 mod registry;
 mod server;
 mod sources;

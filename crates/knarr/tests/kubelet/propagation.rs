@@ -33,7 +33,7 @@ fn with_host_path(name: &str, dir: &Path, propagation: Option<&str>, script: &st
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mounts_propagate_according_to_mount_propagation() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let shared = cluster.path("shared");
     std::fs::create_dir(&shared).unwrap();
     let mount_point = shared.display().to_string();
@@ -79,7 +79,7 @@ async fn mounts_propagate_according_to_mount_propagation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unsupported_mount_propagation_is_rejected_with_the_reason() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     let alone = cluster.path("alone");
     std::fs::create_dir(&alone).unwrap();
     let mount_point = alone.display().to_string();

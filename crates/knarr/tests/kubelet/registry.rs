@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +24,12 @@ pub(crate) struct Registry {
     pub authorization: Option<&'static str>,
     /// Whether requests without credentials are referred to a token endpoint.
     pub tokens: bool,
+    /// Required value of the `Authorization` header at the token endpoint.
+    pub token_authorization: Option<&'static str>,
+    /// Certificate and key of a registry that uses TLS.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Whether every request fails.
+    pub fails: bool,
 }
 
 impl Registry {
@@ -90,14 +96,20 @@ impl Registry {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (registry, host) = (Arc::clone(&registry), host.clone());
-                std::thread::spawn(move || drop(registry.converse(&stream, &host)));
+                std::thread::spawn(move || match registry.tls.clone() {
+                    None => drop(registry.converse(stream, &host)),
+                    Some(config) => {
+                        let connection = rustls::ServerConnection::new(config).unwrap();
+                        drop(registry.converse(rustls::StreamOwned::new(connection, stream), &host));
+                    }
+                });
             }
         });
         address
     }
 
-    fn converse(&self, mut stream: &TcpStream, host: &str) -> std::io::Result<()> {
-        let mut reader = BufReader::new(stream.try_clone()?);
+    fn converse(&self, stream: impl Read + Write, host: &str) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream);
         loop {
             let mut first = String::new();
             if reader.read_line(&mut first)? == 0 {
@@ -113,9 +125,11 @@ impl Registry {
             let mut tokens = first.split(' ');
             let (method, path) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
             let (status, kind, body) = self.respond(path, headers.get("authorization").map(String::as_str));
+            let stream = reader.get_mut();
             write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\ncontent-type: {kind}\r\n", body.len())?;
             if status.starts_with("401") && self.tokens {
-                write!(stream, "www-authenticate: Bearer realm=\"http://{host}/token\",service=\"test\"\r\n")?;
+                let scheme = if self.tls.is_some() { "https" } else { "http" };
+                write!(stream, "www-authenticate: Bearer realm=\"{scheme}://{host}/token\",service=\"test\"\r\n")?;
             } else {
                 write!(stream, "www-authenticate: Basic realm=\"test\"\r\n")?;
             }
@@ -123,17 +137,25 @@ impl Registry {
             if method != "HEAD" {
                 stream.write_all(&body)?;
             }
+            stream.flush()?;
         }
     }
 
     fn respond(&self, path: &str, authorization: Option<&str>) -> (&'static str, String, Vec<u8>) {
         let kind = "application/octet-stream".to_owned();
+        if self.fails {
+            return ("503 Service Unavailable", kind, Vec::new());
+        }
         if path.starts_with("/token") {
+            if self.token_authorization.is_some() && authorization != self.token_authorization {
+                return ("401 Unauthorized", kind, Vec::new());
+            }
             return ("200 OK", "application/json".to_owned(), br#"{"token": "given"}"#.to_vec());
         }
         if self.authorization.is_some() && authorization != self.authorization {
             return ("401 Unauthorized", kind, Vec::new());
         }
+        let path = path.split('?').next().unwrap_or(path);
         let Some((before, reference)) = path.trim_matches('/').rsplit_once('/') else {
             return ("200 OK", kind, Vec::new());
         };

@@ -29,7 +29,7 @@ fn kubelet_request(method: &str, cluster: &Cluster, token: &str, path: &str) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_support_tail_timestamps_and_previous() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let script = "for n in 1 2 3 4; do echo line $n; done; echo oops >&2; [ -e /out/again ] && sleep 1000; touch /out/again; exit 1";
     let mut talks = pod("talks", script);
     set(&mut talks, "volumes", value!([{"name": "out", "emptyDir": {}}]));
@@ -54,9 +54,7 @@ async fn logs_support_tail_timestamps_and_previous() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_logs_are_rotated_and_the_oldest_are_deleted() {
-    let Some(cluster) = cluster_with_config("containerLogMaxSize: 10Ki\ncontainerLogMaxFiles: 2\n").await else {
-        return;
-    };
+    let cluster = cluster_with_config("containerLogMaxSize: 10Ki\ncontainerLogMaxFiles: 2\n").await;
     let made = cluster
         .run(&pod("talks", "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.01; done"), "ready", is_ready)
         .await;
@@ -78,14 +76,14 @@ async fn container_logs_are_rotated_and_the_oldest_are_deleted() {
     }
     // A log that was just rotated has no successor yet.
     while !kubelet_get(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line ") {
-        assert!(tokio::time::Instant::now() < deadline, "the log that is written is read");
+        assert!(tokio::time::Instant::now() < deadline, "the current log is read");
     }
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn followed_log_ends_with_its_container() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut ends = pod("ends", "for n in 1 2 3; do echo $n; sleep 0.3; done");
     set(&mut ends, "restartPolicy", "Never");
     cluster.run(&ends, "running", |pod| phase(pod) == "Running").await;
@@ -98,7 +96,7 @@ async fn followed_log_ends_with_its_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_authorized_by_the_api_server() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     assert_eq!(kubelet_get(&cluster, "a-token", "/healthz"), (200, "ok".to_owned()));
     assert_eq!(kubelet_get(&cluster, "no-such-token", "/healthz").0, 401);
     let (code, body) = kubelet_get(&cluster, "n-token", "/exec/default/a/b?command=x&output=1");
@@ -109,7 +107,7 @@ async fn requests_are_authorized_by_the_api_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let listed = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
     assert_eq!(kubelet_get(&cluster, "a-token", "/healthz?verbose"), (200, listed.to_owned()));
     assert_eq!(kubelet_get(&cluster, "a-token", "/healthz/syncloop"), (200, "ok".to_owned()));
@@ -136,7 +134,7 @@ async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn authorized_users_can_run_a_command() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let made = cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
     let run = |token: &str, path: &str| kubelet_request("POST", &cluster, token, &format!("/run/default/runs/{path}"));
     assert_eq!(run("a-token", "c?cmd=echo%20one%20%20two"), (200, "one  two\n".to_owned()));
@@ -151,7 +149,7 @@ async fn authorized_users_can_run_a_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_and_metrics_include_every_container() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut busy = pod("busy", "dd if=/dev/zero of=/scratch/file bs=1M count=1; while :; do :; done");
     set(&mut busy, "volumes", value!([{"name": "scratch", "emptyDir": {}}]));
     set_container(&mut busy, "volumeMounts", value!([{"name": "scratch", "mountPath": "/scratch"}]));
@@ -175,7 +173,8 @@ async fn stats_and_metrics_include_every_container() {
         assert!((since..since + 60).contains(&seconds(start)), "{start:?} {since}");
     }
     let volumes = pod_stats["volume"].as_array().unwrap();
-    let scratch = volumes.iter().find(|volume| volume["name"] == Value::from("scratch")).expect("all are told");
+    let scratch =
+        volumes.iter().find(|volume| volume["name"] == Value::from("scratch")).expect("all volumes are listed");
     assert!(scratch["usedBytes"].as_int() >= Some(1 << 20), "{text}");
     assert!(pod_stats["ephemeral-storage"]["usedBytes"].as_int() >= Some(1 << 20), "{text}");
     let (_, text) = kubelet_get(&cluster, "a-token", "/metrics/resource");
@@ -219,7 +218,7 @@ async fn stats_and_metrics_include_every_container() {
     cluster.delete_wholly("busy").await;
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     while kubelet_get(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
-        assert!(tokio::time::Instant::now() < deadline, "what is gone is told of no more");
+        assert!(tokio::time::Instant::now() < deadline, "a deleted volume is not reported");
     }
     cluster.finish().await;
 }
@@ -228,11 +227,8 @@ async fn stats_and_metrics_include_every_container() {
 async fn serving_certificate_is_signed_by_the_cluster() {
     static REQUESTS: Resource =
         Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
-    if Command::new("openssl").arg("version").output().is_err() {
-        eprintln!("skipped: certificates are signed with openssl, which is not here");
-        return;
-    }
-    let Some(cluster) = cluster_with(&["--rotate-server-certificates"]).await else { return };
+    test_requirements::program("openssl", "openssl");
+    let cluster = cluster_with(&["--rotate-server-certificates"]).await;
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = cluster.client.watch(&Target::all(&REQUESTS), &options).await.unwrap();
     let waiting = async {
@@ -242,7 +238,7 @@ async fn serving_certificate_is_signed_by_the_cluster() {
             }
         }
     };
-    let request = tokio::time::timeout(TIMEOUT, waiting).await.expect("the kubelet asks for a certificate");
+    let request = tokio::time::timeout(TIMEOUT, waiting).await.expect("the kubelet requests a certificate");
     assert_eq!(request["spec"]["signerName"], Value::from("kubernetes.io/kubelet-serving"));
     let name = request.str_at(&["metadata", "name"]).unwrap();
     let request_file = cluster.path("request.pem");
@@ -271,7 +267,7 @@ async fn serving_certificate_is_signed_by_the_cluster() {
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
     while trusted() != b"ok" {
-        assert!(std::time::Instant::now() < deadline, "the kubelet shows no certificate of the cluster's");
+        assert!(std::time::Instant::now() < deadline, "the kubelet presents no certificate of the cluster's CA");
     }
     cluster.finish().await;
 }

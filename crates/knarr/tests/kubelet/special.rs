@@ -14,9 +14,7 @@ async fn static_pod_runs_with_a_mirror_pod_until_its_file_is_removed() {
         value!({"containers": [(container("c", "echo static; sleep 1000"))], "terminationGracePeriodSeconds": 1});
     let manifest = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "manifest"}, "spec": spec});
     fs::write(manifests.path().join("pod.yaml"), json::to_string(&manifest)).unwrap();
-    let Some(cluster) = cluster_with(&["--pod-manifest-path", manifests.path().to_str().unwrap()]).await else {
-        return;
-    };
+    let cluster = cluster_with(&["--pod-manifest-path", manifests.path().to_str().unwrap()]).await;
     let name = format!("manifest-{NODE}");
     let mirror = cluster.wait(&PODS, &name, "ready", is_ready).await;
     let annotations = &mirror["metadata"]["annotations"];
@@ -41,7 +39,7 @@ async fn static_pod_runs_with_a_mirror_pod_until_its_file_is_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ephemeral_container_sees_the_target_container() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.run(&pod("opaque", "exec sleep 98765"), "ready", is_ready).await;
     let mut debugger = container("debugger", "ps | grep -q 'sleep 98765' && echo seen");
     debugger.as_object_mut().unwrap().insert("targetContainerName", "c");
@@ -85,7 +83,7 @@ fn has(resources: &Value) -> impl Fn(&Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn container_is_resized_in_place() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let before = cluster.run(&sized("sized"), "ready", is_ready).await;
     cluster.logged("sized", "c", 0, &(64 << 20).to_string()).await;
     for (request, limit, mib) in [("150m", "300m", 96), ("50m", "100m", 80)] {
@@ -112,7 +110,7 @@ async fn container_is_resized_in_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_resize_survives_a_kubelet_restart() {
-    let Some(mut cluster) = cluster().await else { return };
+    let mut cluster = cluster().await;
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
     let mut other = pod("other", "sleep 1000");
@@ -139,7 +137,7 @@ async fn deferred_resize_survives_a_kubelet_restart() {
     let mut third = pod("third", "true");
     set(&mut third, "restartPolicy", "Never");
     cluster.output(&third).await;
-    assert!(pending("Deferred")(&cluster.get(&PODS, "sized").await), "a wish is no gift");
+    assert!(pending("Deferred")(&cluster.get(&PODS, "sized").await), "desired resources are not allocated yet");
     cluster.delete("other").await;
     cluster.wait(&PODS, "sized", "resized", has(&desired)).await;
     cluster.finish().await;
@@ -147,7 +145,7 @@ async fn deferred_resize_survives_a_kubelet_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn active_deadline_node_admission_and_readiness_gates_are_enforced() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut brief = pod("brief", "sleep 1000");
     set(&mut brief, "activeDeadlineSeconds", 1);
     let found = cluster.run(&brief, "over", |pod| phase(pod) == "Failed").await;
@@ -172,7 +170,7 @@ async fn active_deadline_node_admission_and_readiness_gates_are_enforced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pre_stop_hook_runs_before_termination() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let host = cluster.path("witness");
     fs::create_dir(&host).unwrap();
     let mut polite = pod("polite", "sleep 1000");
@@ -192,7 +190,7 @@ async fn pre_stop_hook_runs_before_termination() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_namespace_maps_root_to_an_unprivileged_host_uid() {
-    let Some(cluster) = cluster_with_built_in().await else { return };
+    let cluster = cluster_with_built_in().await;
     let mut apart = pod("apart", "echo x >/v/mine; id -u; tr -s ' ' </proc/self/uid_map; stat -c %u /v; sleep 1000");
     set(&mut apart, "hostUsers", false);
     set(&mut apart, "volumes", value!([{"name": "v", "emptyDir": {}}]));
@@ -202,17 +200,13 @@ async fn user_namespace_maps_root_to_an_unprivileged_host_uid() {
     assert_eq!(cluster.printed(&made, "c", 0), "0\n 0 65536 65536\n0\n");
     let uid = made.str_at(&["metadata", "uid"]).unwrap();
     let mine = cluster.path("kubelet/pods").join(uid).join("volumes/kubernetes.io~empty-dir/v/mine");
-    assert_eq!(
-        std::os::unix::fs::MetadataExt::uid(&fs::metadata(mine).unwrap()),
-        0,
-        "volumes have the machine's owners"
-    );
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&fs::metadata(mine).unwrap()), 0, "volumes have the host's owners");
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_max_pids_limits_processes() {
-    let Some(cluster) = cluster_with(&["--pod-max-pids=40"]).await else { return };
+    let cluster = cluster_with(&["--pod-max-pids=40"]).await;
     let mut forks = pod("forks", "for n in $(seq 100); do sleep 1000 & done; echo all");
     set(&mut forks, "restartPolicy", "Never");
     let finished = cluster.run(&forks, "over", |pod| phase(pod) == "Failed").await;
@@ -223,7 +217,7 @@ async fn pod_max_pids_limits_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn critical_pod_preempts_another_pod() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
     let most = format!("{}m", all * 1000 - 500);

@@ -38,7 +38,7 @@ impl Alone {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn static_pods_run_without_an_api_server_until_their_files_are_removed() {
-    let Some(machine) = Machine::new().await else { return };
+    let machine = Machine::new().await;
     fs::create_dir_all(machine.path("manifests")).unwrap();
     machine.configure("");
     let output = kubelet(&machine, &[]).output().unwrap();

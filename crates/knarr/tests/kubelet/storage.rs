@@ -23,7 +23,7 @@ fn user(name: &str, script: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let root = cluster.path("storage");
     let controllers = "--controllers=node-lifecycle-controller,persistentvolume-binder-controller,\
         persistentvolume-protection-controller,persistentvolumeclaim-protection-controller";
@@ -58,7 +58,7 @@ async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
     cluster.client.delete(&Target::named(&CLAIMS, "default", "data"), &DeleteOptions::default()).await.unwrap();
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     while entries().next().is_some() {
-        assert!(tokio::time::Instant::now() < deadline, "the folder stays");
+        assert!(tokio::time::Instant::now() < deadline, "the directory is kept");
         tokio::task::yield_now().await;
     }
     cluster.finish().await;

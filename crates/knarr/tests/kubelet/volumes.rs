@@ -36,7 +36,7 @@ async fn bound_as(cluster: &Cluster, name: &str, kind: &str, mode: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_have_the_expected_content_modes_and_groups() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": "default"}, "data": {"a": "one", "b": "two"}})).await;
     cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "sec", "namespace": "default"}, "data": {"pass": "aGlkZGVu"}})).await;
     std::fs::create_dir(cluster.path("host")).unwrap();
@@ -72,7 +72,7 @@ async fn volumes_have_the_expected_content_modes_and_groups() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn service_account_token_is_mounted_and_config_map_changes_appear() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "live", "namespace": "default"}, "data": {"k": "old"}})).await;
     let script = "cd /var/run/secrets/kubernetes.io/serviceaccount; cat ca.crt namespace; echo; tr '.' '\\n' <token | wc -l; \
         while [ $(cat /live/k) = old ]; do sleep 0.1; done; cat /live/k";
@@ -91,7 +91,7 @@ async fn service_account_token_is_mounted_and_config_map_changes_appear() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn projected_token_is_renewed_before_it_expires() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let made = cluster.run(&pod("holds", "sleep 1000"), "ready", is_ready).await;
     let volume = value!({"name": "v", "projected": {"sources": [
         {"serviceAccountToken": {"path": "token", "audience": "here", "expirationSeconds": 600}}]}});
@@ -110,7 +110,7 @@ async fn projected_token_is_renewed_before_it_expires() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_labels_and_annotations_appear_in_downward_api_volumes() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let script = "for f in /down/labels /down/one /all/annotations; do until grep -q new $f; do sleep 0.1; done; cat $f; echo; done";
     let mut pod = pod("shown", script);
     set(&mut pod, "restartPolicy", "Never");
@@ -141,7 +141,7 @@ async fn changed_labels_and_annotations_appear_in_downward_api_volumes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn modes_set_by_a_container_survive_restarts_and_volume_updates() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}, "data": {"k": "old"}})).await;
     // The second run of the container ends after the other volume has changed.
     let script = "stat -c %a /v; if [ ! -e /v/once ]; then touch /v/once; chmod 700 /v; chmod 600 /v/once; exit 1; fi; \
@@ -172,7 +172,7 @@ async fn modes_set_by_a_container_survive_restarts_and_volume_updates() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_object_volumes_and_read_only_claims_are_not_writable() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"}, "data": {"k": "v"}})).await;
     cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": {"k": "dg=="}})).await;
     bound(&cluster, "claimed", "hostPath").await;
@@ -199,7 +199,7 @@ async fn api_object_volumes_and_read_only_claims_are_not_writable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fs_group_applies_to_local_volumes_but_not_to_host_paths() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     bound(&cluster, "host", "hostPath").await;
     bound(&cluster, "local", "local").await;
     let mut pod = pod("group", "stat -c '%g %a' /host/file /local/file; stat -c %g /local");
@@ -215,7 +215,7 @@ async fn fs_group_applies_to_local_volumes_but_not_to_host_paths() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fs_group_change_policy_on_root_mismatch_skips_matching_volumes() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     bound(&cluster, "local", "local").await;
     let dir = cluster.path("local");
     std::os::unix::fs::chown(&dir, None, Some(777)).unwrap();
@@ -235,7 +235,7 @@ async fn fs_group_change_policy_on_root_mismatch_skips_matching_volumes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_dir_and_its_sub_paths_have_upstream_modes() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let check = async |name: &str, medium: &str, group: Option<i64>, sub_path: &str, expect: &str| {
         let mut pod = pod(name, "stat -c '%A %u %g' /v");
         set(&mut pod, "restartPolicy", "Never");
@@ -261,7 +261,7 @@ async fn empty_dir_and_its_sub_paths_have_upstream_modes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ephemeral_volume_uses_only_a_claim_owned_by_the_pod() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     bound(&cluster, "brief-v", "hostPath").await;
     let mut brief = pod("brief", "cat /v/file");
     set(&mut brief, "restartPolicy", "Never");
@@ -285,7 +285,7 @@ async fn ephemeral_volume_uses_only_a_claim_owned_by_the_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn block_volume_is_a_device() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     // The device node needs no backing device for this check.
     let device = cluster.path("disk");
     let made = std::process::Command::new("mknod").arg(&device).args(["b", "7", "222"]).status().unwrap();
@@ -301,7 +301,7 @@ async fn block_volume_is_a_device() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_volume_source_is_reported_and_retried() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut pod = pod("waits", "cat /v/k");
     set(&mut pod, "restartPolicy", "Never");
     set(&mut pod, "volumes", value!([{"name": "v", "secret": {"secretName": "later"}}]));
@@ -318,7 +318,7 @@ async fn missing_volume_source_is_reported_and_retried() {
 /// CVE-2024-10220, CVE-2025-1767: cloning ran hooks of the repository on the node, and read repositories of other pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn git_repo_volumes_are_rejected() {
-    let Some(cluster) = cluster().await else { return };
+    let cluster = cluster().await;
     let mut pod = pod("clones", "ls /v");
     set(&mut pod, "volumes", value!([{"name": "v", "gitRepo": {"repository": "/etc", "directory": "."}}]));
     set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));

@@ -54,7 +54,7 @@ impl AcknowledgedWrites {
             let record = found.get(key.as_bytes()).unwrap_or_else(|| panic!("{key} is lost"));
             let at = (record.mod_revision, value(record.value()));
             assert!(at >= (*revision, *sequence), "{key}: {at:?} after {revision}");
-            assert!((at.0 == *revision) == (at.1 == *sequence), "{key}: {at:?} is not what was written at {revision}");
+            assert!((at.0 == *revision) == (at.1 == *sequence), "{key}: {at:?} was not written at {revision}");
             assert!(reply.revision >= at.0, "a read at {} holds a write of {}", reply.revision, at.0);
         }
     }
@@ -119,7 +119,7 @@ async fn range(member: &Client) -> mvcc::RangeReply {
             }
         }
     };
-    tokio::time::timeout(super::DEADLINE, response).await.expect("a member answers in time")
+    tokio::time::timeout(super::DEADLINE, response).await.expect("a member responds in time")
 }
 
 fn value(bytes: &[u8]) -> u64 {

@@ -1,6 +1,6 @@
 //! Chaos tests of the store with the real binary: no acknowledged write is lost under SIGKILL or on a full disk.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cluster;
 mod full;
@@ -88,7 +88,7 @@ async fn acknowledged_writes_survive_member_kills_under_load() {
     in_time("the writers end", writers.join_all()).await;
     println!("{} writes acknowledged, longest pause {:?}", ledger.len(), ledger.longest_pause());
     resumed.print();
-    let slowest = resumed.leader.last().expect("leaders died");
+    let slowest = resumed.leader.last().expect("leaders were killed");
     assert!(*slowest <= RESUMED, "writes resumed only {slowest:?} after the death of a leader");
     ledger.check_order();
     let first = ledger.check_history(&members[0]).await;

@@ -5,10 +5,6 @@ use super::*;
 
 #[test]
 fn purged_cluster_is_restored_from_an_encrypted_backup_and_backups_are_made_on_schedule() {
-    if !is_root() {
-        println!("skipped: network namespaces need root");
-        return;
-    }
     let machine = Machine::new();
     let at = |name: &str| machine.dir.path().join(name).display().to_string();
     let up = format!("up -d {ALONE} --node-name one");

@@ -50,10 +50,6 @@ const ROUTES: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
 
 #[test]
 fn ingress_and_gateway_serve_pods_through_changes() {
-    if !is_root() {
-        println!("skipped: a cluster needs root");
-        return;
-    }
     let machine = Machine::new();
     machine.up();
     let ingress = store_certificate(&machine, "ingress", "ingress.test");

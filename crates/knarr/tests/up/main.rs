@@ -1,5 +1,5 @@
 //! End-to-end tests of `knarr up` in a network namespace, with the real kubectl.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod backup;
 mod dashboard;
@@ -45,6 +45,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
+        test_requirements::root();
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("knarr-up-{}-{number}", std::process::id());
@@ -136,7 +137,7 @@ impl Machine {
             }
             assert!(
                 start.elapsed() < DEADLINE,
-                "{line} still says {seen}\n{}",
+                "{line} still prints {seen}\n{}",
                 self.output_of("kubectl get nodes,events -A -o wide")
             );
         }
@@ -172,16 +173,8 @@ const WEB: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
      "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[test]
 fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
-    if !is_root() {
-        println!("skipped: a cluster needs root");
-        return;
-    }
     let machine = Machine::new();
     let output = machine.up();
     assert!(output.contains("ready in "), "{output}");
@@ -206,7 +199,7 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
     leave_nothing_after_a_hundred_pods(&machine);
 
     nothing_is_lost_when_it_dies_twenty_times(&machine);
-    assert_eq!(machine.succeed(pods), before, "the same containers go on");
+    assert_eq!(machine.succeed(pods), before, "the same containers keep running");
     machine.succeed("kubectl scale deployment web --replicas=1");
     machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 1);
     machine.eventually(&format!("curl -s --max-time 5 http://{address}/"), |page| page.starts_with("web-"));
@@ -221,17 +214,13 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
     let logs = machine.output_of("find /var/log/pods /var/log/containers -maxdepth 1 -printf %p%l");
     assert!(!uids.is_empty() && !uids.split(' ').any(|uid| logs.contains(uid)), "{uids}: {logs}");
     let links = machine.succeed("ip -o link");
-    assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
+    assert_eq!(links.lines().count(), 3, "only the links that existed before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
 }
 
 #[test]
 fn static_pod_control_plane_keeps_running_without_its_process() {
-    if !is_root() {
-        println!("skipped: a cluster needs root");
-        return;
-    }
     operate::live_in_pods(&Machine::new());
 }
 
@@ -389,8 +378,8 @@ fn it_follows_the_machine_to_another_address(machine: &Machine) {
     machine.eventually(&lookup, |found| found.contains("web.default.svc.cluster.local") && !found.contains("can't"));
     let servers = "kubectl get endpointslices kubernetes -o jsonpath={.endpoints[*].addresses[0]}";
     machine.eventually(servers, |servers| servers == "198.51.100.7");
-    assert_eq!(machine.succeed(containers), before, "the same containers go on");
-    assert_eq!(machine.process(), process, "it is the same process, under whoever minds it");
+    assert_eq!(machine.succeed(containers), before, "the same containers keep running");
+    assert_eq!(machine.process(), process, "the process is the same");
 }
 
 /// Restores a cluster in an empty data directory from a snapshot of the running store and the CAs.
@@ -496,12 +485,9 @@ fn start_errors_are_one_sentence() {
 
 #[test]
 fn host_without_a_reachable_address_is_rejected() {
-    if !is_root() {
-        return;
-    }
     let machine = Machine::new();
     machine.succeed("ip route del default");
     let output = machine.output_of(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
     assert!(output.contains("that pods can reach") && output.contains("--node-ip"), "{output}");
-    assert!(!machine.data().join("pki").exists(), "nothing is written before it is known that a cluster can start");
+    assert!(!machine.data().join("pki").exists(), "nothing is written before the preflight checks pass");
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{DEADLINE, IMAGE, KNARR, is_root, run, text};
+use super::{DEADLINE, IMAGE, KNARR, run, text};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 /// IPv4 and IPv6 addresses of each node, and its default route.
@@ -32,6 +32,7 @@ struct Topology {
 
 impl Topology {
     fn new() -> Self {
+        test_requirements::root();
         let cluster = Self {
             prefix: format!("knarr-net-{}", std::process::id()),
             dir: tempfile::tempdir().unwrap(),
@@ -354,10 +355,6 @@ const POLICY: &str = r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkP
 
 #[test]
 fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
-    if !is_root() {
-        println!("skipped: network namespaces need root");
-        return;
-    }
     let mut cluster = Topology::new();
     cluster.up();
     let targets = cluster.targets();
@@ -407,7 +404,7 @@ fn nodes_come_back(cluster: &Topology, targets: &[String]) {
             format!("busybox timeout 1 busybox wget -q -O /dev/null http://{}/ && echo through", cluster.pod_on(node));
         cluster.on(node, "ip link set up0 down");
         cluster.eventually(
-            "a node that is cut off",
+            "a disconnected node",
             || cluster.script("n1", &fetch_script),
             |output| !output.contains("through"),
         );
@@ -543,5 +540,5 @@ fn nothing_is_left(cluster: &mut Topology) {
             .map(|protocol| netlink::conntrack::delete_flows(protocol, collect_flow).unwrap())
     });
     looked.unwrap();
-    assert!(left.into_inner().unwrap().is_empty(), "connections of pods are remembered");
+    assert!(left.into_inner().unwrap().is_empty(), "connections of pods are tracked");
 }

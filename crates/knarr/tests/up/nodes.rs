@@ -26,10 +26,6 @@ const SPREAD: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
 
 #[test]
 fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
-    if !is_root() {
-        println!("skipped: a cluster needs root");
-        return;
-    }
     let machine = Machine::new();
     let output = machine.knarr(UP);
     assert!(output.contains("further nodes"), "{output}");
@@ -50,7 +46,7 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     let before = machine.succeed(containers);
     machine.kill();
     machine.knarr(UP);
-    assert_eq!(machine.succeed(containers), before, "the same containers go on, on every node");
+    assert_eq!(machine.succeed(containers), before, "the same containers keep running on every node");
 
     everything_returns_when_the_machine_is_started_again(&machine);
     assert_eq!(machine.knarr("node ls").lines().collect::<Vec<_>>(), ["one-2", "one-3"]);
@@ -69,7 +65,7 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     machine.eventually("kubectl get replicasets,pods -o name", |left| !left.contains("web-"));
     machine.knarr("down --purge");
     let links = machine.succeed("ip -o link");
-    assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
+    assert_eq!(links.lines().count(), 3, "only the links that existed before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -130,7 +126,7 @@ fn is_reachable_from_everywhere(machine: &Machine) {
             &machine.eventually(&fetch_command, |output| is_page(output) || output.contains("NotFound")),
         ));
     }
-    assert!(reachable >= 3, "only {reachable} pods could ask");
+    assert!(reachable >= 3, "only {reachable} pods could send a request");
     let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
     let own = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
     let nodes = machine.succeed(addresses);

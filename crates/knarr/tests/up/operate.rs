@@ -102,7 +102,7 @@ fn deployment_is_traced_from_creation_to_rules(machine: &Machine) {
     let mut lines = trace.lines();
     for (object, what) in order {
         let found = lines.by_ref().any(|line| line.contains(object) && line.contains(what));
-        assert!(found, "{object} {what:?} is not told where it belongs in\n{trace}");
+        assert!(found, "{object} {what:?} is not at its position in\n{trace}");
     }
     for object in ["svc/web", "namespace/default"] {
         assert!(machine.knarr(&format!("trace {object}")).contains("written"), "{object}");
@@ -125,13 +125,13 @@ fn tokens_are_listed_and_taken_back(machine: &Machine) {
         text(&curl.arg("-H").arg(bearer).arg(format!("https://127.0.0.1:6443{path}")).output().unwrap())
     };
     let settings = "/api/v1/namespaces/kube-system/configmaps/knarr-cluster";
-    assert_eq!(status_code(settings), "200", "whoever has it may know what a machine must know that joins");
+    assert_eq!(status_code(settings), "200", "a join token can read the settings for joining nodes");
     assert_eq!(status_code("/api/v1/namespaces/kube-system/secrets"), "403", "and nothing else");
     machine.knarr(&format!("token rm {id}"));
     assert!(!machine.knarr("token ls").contains(id));
     let deadline = Instant::now() + DEADLINE;
     while status_code(settings) != "401" {
-        assert!(Instant::now() < deadline, "a token that was taken back is still good");
+        assert!(Instant::now() < deadline, "a revoked token is still valid");
     }
     let missing = machine.output_of(&format!("{KNARR} token rm {id} --data-dir {}", machine.data().display()));
     assert!(missing.contains("not found"), "{missing}");
@@ -157,12 +157,12 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
     );
     let output = machine.knarr("certs rotate");
     assert!(output.contains("renewed"), "{output}");
-    assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig is another");
+    assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig has changed");
     machine.eventually("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version", |seen| {
         seen.contains("BEGIN CERTIFICATE") && seen != first
     });
     machine.succeed("kubectl create configmap after-rotation");
-    assert_eq!(events.next().unwrap().unwrap(), "configmap/after-rotation", "the old connection goes on");
+    assert_eq!(events.next().unwrap().unwrap(), "configmap/after-rotation", "the old connection stays open");
     watch.kill().unwrap();
     watch.wait().unwrap();
     machine.succeed(&format!("kubectl --kubeconfig {} get nodes", old.display()));
@@ -198,7 +198,7 @@ pub(crate) fn live_in_pods(machine: &Machine) {
     machine.kill();
     machine.succeed("kubectl get nodes");
     machine.knarr(&up);
-    assert_eq!(machine.succeed(containers), before, "the control plane goes on without the process");
+    assert_eq!(machine.succeed(containers), before, "the control plane keeps running without the process");
 
     let rejection = machine.output_of(&format!("{KNARR} up --secure-port 0 --data-dir {}", machine.data().display()));
     assert!(rejection.contains("already runs") || rejection.contains("belongs to a cluster"), "{rejection}");

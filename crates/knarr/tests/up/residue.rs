@@ -44,10 +44,6 @@ const PODS: usize = 3 + 2 + 3 + 2;
 
 #[test]
 fn deleted_namespace_leaves_no_object_finalizer_or_resource_of_a_node() {
-    if !is_root() {
-        println!("skipped: a cluster needs root");
-        return;
-    }
     let machine = Machine::new();
     machine.knarr(UP);
     // The ports of the API server, the DNS server and the metrics server.

@@ -42,6 +42,7 @@ struct Segment {
 
 impl Segment {
     fn new(count: usize, flags: &str) -> Self {
+        test_requirements::root();
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("knarr-ha-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let machines = (1..=count).map(|number| format!("{name}-{number}")).collect();
@@ -127,7 +128,7 @@ impl Segment {
             if is_good(&seen) {
                 return seen;
             }
-            assert!(start.elapsed() < DEADLINE, "{line} on {number} still says {seen}");
+            assert!(start.elapsed() < DEADLINE, "{line} on {number} still prints {seen}");
         }
     }
 
@@ -306,10 +307,6 @@ fn no_process_exposes(token: &str) {
 
 #[test]
 fn sequential_server_failures_lose_no_acknowledged_writes() {
-    if !is_root() {
-        println!("skipped: network namespaces need root");
-        return;
-    }
     let segment = Segment::new(4, "");
     for server in SERVERS {
         std::fs::create_dir(segment.data(server)).unwrap();
@@ -379,7 +376,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
         segment.eventually(server, ready, |status| status == "True");
     }
     let still_there = segment.at(2, "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}");
-    assert_eq!(still_there, pods, "no work was done twice");
+    assert_eq!(still_there, pods, "no step ran twice");
     segment.at(3, "kubectl scale deployment web --replicas=7");
     segment.eventually(1, available, |count| count == "7");
 
@@ -463,10 +460,6 @@ fn certificates_of_the_store_are_made_anew(segment: &Segment) {
 
 #[test]
 fn server_changes_its_address_and_cluster_is_restored_from_a_snapshot() {
-    if !is_root() {
-        println!("skipped: network namespaces need root");
-        return;
-    }
     let segment = Segment::new(3, "");
     segment.server(1, None);
     let token = segment.knarr(1, "token create --server");
@@ -514,7 +507,7 @@ fn server_changes_its_address_and_cluster_is_restored_from_a_snapshot() {
     }
     assert_eq!(last(2).parse::<u64>().unwrap(), before);
     segment.at(2, "kubectl label configmap kept a=b");
-    assert!(last(3).parse::<u64>().unwrap() > before + 1_000_000, "nobody takes a new version for an old one");
+    assert!(last(3).parse::<u64>().unwrap() > before + 1_000_000, "resource versions of the restored store are higher");
 }
 
 fn other_than(server: usize) -> usize {
@@ -573,10 +566,6 @@ impl Drop for Etcd<'_> {
 
 #[test]
 fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
-    if !is_root() {
-        println!("skipped: network namespaces need root");
-        return;
-    }
     let endpoints = SERVERS.map(|number| format!("http://203.0.113.{number}:2379")).join(",");
     let segment = Segment::new(3, &format!("--etcd-servers {endpoints}"));
     let mut etcd = Etcd { segment: &segment, processes: BTreeMap::new() };
@@ -617,7 +606,7 @@ fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
     }
 
     taken.are_everywhere(&segment);
-    assert_eq!(segment.at(2, uids), pods, "no work was done twice");
+    assert_eq!(segment.at(2, uids), pods, "no step ran twice");
     segment.at(3, "kubectl scale deployment web --replicas=6");
     segment.eventually(1, uids, |uids| uids.split(' ').count() == 6);
 }

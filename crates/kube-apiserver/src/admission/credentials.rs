@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_specific_user_for_a_host_is_chosen() {
+    fn most_specific_user_for_a_host_is_chosen() {
         let names = candidates("a.ns.svc:443");
         let expect = ["a.ns.svc:443", "*.ns.svc:443", "*.svc:443", "a.ns.svc", "*.ns.svc", "*.svc", "*"];
         assert_eq!(names, expect);

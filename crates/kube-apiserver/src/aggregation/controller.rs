@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument;
 
-use super::{Behind, ExtensionServers, own_headers, reached, target, trust};
+use super::{ExtensionServers, ExtensionVersion, own_headers, reached, target, trust};
 use crate::backend::Directory;
 use crate::bootstrap;
 use crate::proxy::{Target, nothing};
@@ -68,7 +68,7 @@ struct DiscoveryState {
 struct Follower {
     state: Arc<State>,
     kind: Arc<Kind>,
-    shelves: [Arc<KindCache>; 3],
+    kind_caches: [Arc<KindCache>; 3],
     checks: BTreeMap<String, DiscoveryState>,
     questions: JoinSet<(String, Result<DiscoveryDocuments, String>)>,
     /// The kind table from which the local APIServices were last generated.
@@ -81,7 +81,7 @@ pub async fn run(state: Arc<State>) {
         return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| state.startup.complete(step));
     };
     let mut reached = follower.state.cache.follow();
-    for kind_cache in &follower.shelves {
+    for kind_cache in &follower.kind_caches {
         kind_cache.filled().await;
     }
     let processed = follower.state.followers.add(&follower.kind);
@@ -93,9 +93,9 @@ pub async fn run(state: Arc<State>) {
         }
         let now = Instant::now();
         // Services and EndpointSlices are only watched if a remote APIService exists.
-        let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
+        let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.kind_caches.len() };
         let versions: Vec<Revision> =
-            follower.shelves[..watched].iter().map(|kind_cache| kind_cache.revision()).collect();
+            follower.kind_caches[..watched].iter().map(|kind_cache| kind_cache.revision()).collect();
         let due = follower.checks.values().any(|check| !check.running && check.due <= now);
         if seen.as_ref() != Some(&versions) || due || !follower.is_registered() {
             seen = Some(versions);
@@ -122,12 +122,12 @@ impl Follower {
         let table = state.table();
         let kind_cache = |group: &str, plural: &str| table.kind(group, plural).map(|kind| state.cache.kind_cache(kind));
         let kind = table.kind("apiregistration.k8s.io", "apiservices")?.clone();
-        let shelves = [
+        let kind_caches = [
             state.cache.kind_cache(&kind),
             kind_cache("", "services")?,
             kind_cache("discovery.k8s.io", "endpointslices")?,
         ];
-        Some(Self { state, kind, shelves, checks: BTreeMap::new(), questions: JoinSet::new(), registered: None })
+        Some(Self { state, kind, kind_caches, checks: BTreeMap::new(), questions: JoinSet::new(), registered: None })
     }
 
     fn is_registered(&self) -> bool {
@@ -139,7 +139,7 @@ impl Follower {
         if let Err(status) = self.register().await {
             tracing::debug!(message = %status.message, "failed to register the local APIServices");
         }
-        let entries = self.shelves[0].list("", |_| true);
+        let entries = self.kind_caches[0].list("", |_| true);
         let (mut served, mut updates) = (ExtensionServers::new(), Vec::new());
         for entry in &entries {
             let object = entry.object();
@@ -151,7 +151,7 @@ impl Follower {
             if let Some(mut remote) = remote {
                 remote.available = availability.as_ref().map_or(remote.available, Availability::is_available);
                 let key = (remote.group.clone(), remote.version.clone());
-                served.insert(key, Arc::new(self.behind(remote)));
+                served.insert(key, Arc::new(self.extension(remote)));
             }
             updates.extend(availability.map(|availability| (entry, object, availability)));
         }
@@ -169,11 +169,11 @@ impl Follower {
     }
 
     /// Combines an APIService spec with the last discovery result of its server.
-    fn behind(&self, remote: Remote) -> Behind {
+    fn extension(&self, remote: Remote) -> ExtensionVersion {
         let last_result = self.checks.get(&remote.name).and_then(|check| check.result.as_ref());
         let DiscoveryDocuments { resources, openapi, swagger } =
             last_result.and_then(|result| result.clone().ok()).unwrap_or_default();
-        Behind { remote, resources, openapi, swagger }
+        ExtensionVersion { remote, resources, openapi, swagger }
     }
 
     /// Returns the availability of a server if it is known. Starts a check if one is due.
@@ -230,7 +230,7 @@ impl Follower {
             return Ok(());
         }
         self.state.see_own_writes().await?;
-        let have: Vec<Value> = self.shelves[0].list("", |_| true).iter().map(|entry| entry.object()).collect();
+        let have: Vec<Value> = self.kind_caches[0].list("", |_| true).iter().map(|entry| entry.object()).collect();
         for step in register(&own(&table.kinds), &have, self.registered.is_none()) {
             match step {
                 Registration::Create(object) => bootstrap::make(&self.state, object).await?,
@@ -252,7 +252,7 @@ impl Follower {
     /// Writes an APIService that was read before. A conflict is ignored: the concurrent write wakes this task again.
     async fn replace(&self, next: &Value, subresource: &str) -> Result<(), Status> {
         let name = apimachinery::meta::Meta::of(next).name().to_owned();
-        let Some(entry) = self.shelves[0].get(&name) else { return Ok(()) };
+        let Some(entry) = self.kind_caches[0].get(&name) else { return Ok(()) };
         let version = &self.kind.versions[0];
         let target =
             strategy::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
@@ -263,7 +263,7 @@ impl Follower {
     }
 
     async fn remove(&self, name: &str) -> Result<(), Status> {
-        let Some(entry) = self.shelves[0].get(name) else { return Ok(()) };
+        let Some(entry) = self.kind_caches[0].get(name) else { return Ok(()) };
         let key = self.state.layout.key(&self.kind, "", name);
         self.state.submit(storage::remove(key, entry.revision)).await.map(drop)
     }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_name_that_is_not_a_valid_header_value_is_an_error() {
+    fn user_name_that_is_not_a_valid_header_value_is_an_error() {
         let user = User { name: "ann\nx-remote-group: system:masters".into(), ..User::default() };
         assert!(show(&mut HeaderMap::new(), &user).is_err());
         let named = User { name: "jörg".into(), ..User::default() };

@@ -46,7 +46,7 @@ impl Webhook {
         let mut config = Kubeconfig::load(&[file.to_owned()])?.config(None)?;
         let mut parts = config.server.into_parts();
         let path = parts.path_and_query.replace(PathAndQuery::from_static("/"));
-        config.server = Uri::from_parts(parts).expect("a URL is one with another path");
+        config.server = Uri::from_parts(parts).expect("a URL with another path is valid");
         Ok(Self { transport: Https::new(config)?, path: path.map(Uri::from).unwrap_or_default() })
     }
 

@@ -68,7 +68,7 @@ pub enum CallError {
     },
     #[error("Post \"{0}\": context deadline exceeded")]
     Deadline(String),
-    #[error("the answer of {0} is longer than {RESPONSE_BYTES_MAX} bytes")]
+    #[error("the response of {0} is longer than {RESPONSE_BYTES_MAX} bytes")]
     TooLong(String),
 }
 

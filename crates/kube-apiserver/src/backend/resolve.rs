@@ -44,7 +44,7 @@ pub enum ResolveError {
     #[error("unsupported service type {0:?}")]
     Type(String),
     /// The Service's address cannot be parsed.
-    #[error("{0:?} is no address")]
+    #[error("{0:?} is not an address")]
     Address(String),
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_dialed_at_its_cluster_ip() {
+    fn service_is_dialed_at_its_cluster_ip() {
         let check = |spec: Value, name: &str, expect: &str| {
             assert_eq!(dial(&One { spec, slices: Vec::new() }, false, name, 443), expect);
         };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_dialed_directly_and_the_kubernetes_service_at_the_listen_address() {
+    fn url_is_dialed_directly_and_the_kubernetes_service_at_the_listen_address() {
         let none = One { spec: Value::Null, slices: Vec::new() };
         let url =
             |text: &str| resolve(&Backend::Url(text.parse().unwrap()), Routing::default(), &none, 0).unwrap().dial;

@@ -115,7 +115,7 @@ impl Service {
         match tokio::time::timeout(self.timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(failed(status.message().to_owned())),
-            Err(_) => Err(failed("it did not answer in time".to_owned())),
+            Err(_) => Err(failed("it did not respond in time".to_owned())),
         }
     }
 }

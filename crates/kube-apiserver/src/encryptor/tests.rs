@@ -46,7 +46,7 @@ async fn open_encryptor(path: &Path) -> Result<Encryptor, Error> {
 }
 
 #[tokio::test]
-async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
+async fn kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let file = dir.path().join("encryption.json");
@@ -57,7 +57,7 @@ async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
         socket.display()
     );
     std::fs::write(&file, text).unwrap();
-    assert!(matches!(open_encryptor(&file).await, Err(Error::Service { .. })), "nobody listens yet");
+    assert!(matches!(open_encryptor(&file).await, Err(Error::Service { .. })), "the plugin does not listen yet");
 
     let mirror = Arc::new(Mirror::default());
     let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
@@ -78,7 +78,7 @@ async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
         assert_eq!(second.open(key, sealed.clone()).await.unwrap().0, "hidden");
     }
     assert_eq!(mirror.decrypted.load(Ordering::Relaxed), 1);
-    assert!(second.open(b"/registry/secrets/default/other", sealed).await.is_err(), "a value belongs to its key");
+    assert!(second.open(b"/registry/secrets/default/other", sealed).await.is_err(), "a ciphertext is bound to its key");
     serving.abort();
 }
 

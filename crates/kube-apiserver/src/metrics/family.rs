@@ -161,7 +161,7 @@ impl FormattedLabels {
         for (at, (name, value)) in labels.into_iter().enumerate() {
             let comma = if at > 0 { "," } else { "" };
             let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(text, "{comma}{name}=\"{value}\"").expect("writing into memory cannot fail");
+            write!(text, "{comma}{name}=\"{value}\"").expect("writing to memory cannot fail");
         }
         Self(text)
     }
@@ -174,7 +174,7 @@ impl FormattedLabels {
 
 /// Appends the HELP and TYPE lines of a metric.
 pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
-    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing into memory cannot fail");
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to memory cannot fail");
 }
 
 /// Appends one sample line.
@@ -183,7 +183,7 @@ pub(super) fn sample(name: &str, labels: &FormattedLabels, value: impl std::fmt:
         "" => writeln!(out, "{name} {value}"),
         labels => writeln!(out, "{name}{{{labels}}} {value}"),
     };
-    written.expect("writing into memory cannot fail");
+    written.expect("writing to memory cannot fail");
 }
 
 /// Appends the lines of a histogram from cumulative bucket counts.
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_exports_at_most_the_maximum_number_of_series() {
+    fn family_exports_at_most_the_maximum_number_of_series() {
         let family = Family::new("t", "T.", &["a"], Gauge::default);
         for value in 0..SERIES_MAX + 10 {
             family.with(&[&value.to_string()]).set(1);

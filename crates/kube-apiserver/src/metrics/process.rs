@@ -15,24 +15,24 @@ pub(super) fn print(out: &mut String) {
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
     let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
     if let (Some(user), Some(system)) = (field(14), field(15)) {
-        let help = "CPU time of the process.";
+        let help = "User and system CPU time of the process in seconds.";
         series("process_cpu_seconds_total", help, "counter", seconds(user + system), out);
     }
     if let Some(bytes) = field(23) {
-        series("process_virtual_memory_bytes", "Addresses that are mapped.", "gauge", bytes, out);
+        series("process_virtual_memory_bytes", "Virtual memory size in bytes.", "gauge", bytes, out);
     }
     if let Some(pages) = field(24) {
-        series("process_resident_memory_bytes", "Memory that is in use.", "gauge", pages * PAGE_BYTES, out);
+        series("process_resident_memory_bytes", "Resident memory size in bytes.", "gauge", pages * PAGE_BYTES, out);
     }
     if let (Some(ticks), Some(boot)) = (field(22), boot_seconds()) {
-        let help = "When the process started.";
+        let help = "Start time of the process in seconds since the Unix epoch.";
         series("process_start_time_seconds", help, "gauge", boot + seconds(ticks), out);
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        series("process_open_fds", "Descriptors that are open.", "gauge", open.count(), out);
+        series("process_open_fds", "Number of open file descriptors.", "gauge", open.count(), out);
     }
     if let Some(most) = descriptors_max() {
-        series("process_max_fds", "Descriptors that may be open.", "gauge", most, out);
+        series("process_max_fds", "Maximum number of open file descriptors.", "gauge", most, out);
     }
 }
 

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_request_is_forwarded() {
+    fn upgrade_request_is_forwarded() {
         let sent = headers(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_address_is_appended_to_x_forwarded_for() {
+    fn client_address_is_appended_to_x_forwarded_for() {
         let mut sent = headers(&[("x-forwarded-for", "10.0.0.1")]);
         forwarded_for(&mut sent, Some([10, 0, 0, 2].into()));
         assert_eq!(header_lines(&sent), ["x-forwarded-for: 10.0.0.1, 10.0.0.2"]);

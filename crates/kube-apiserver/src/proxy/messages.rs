@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offered_subprotocol_is_selected_or_the_upgrade_is_rejected() {
+    fn offered_subprotocol_is_selected_or_the_upgrade_is_rejected() {
         let check = |offered: &[&str], expect: (bool, Option<&str>)| {
             assert_eq!((has_messages(offered), choose(offered)), expect, "{offered:?}");
         };

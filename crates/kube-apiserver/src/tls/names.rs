@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_matches_one_label() {
+    fn wildcard_matches_one_label() {
         let check =
             |pattern: &str, name: &str, expect: bool| assert_eq!(matches(pattern, name), expect, "{pattern} {name}");
         check("*.example.com", "a.example.com", true);

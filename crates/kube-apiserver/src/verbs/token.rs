@@ -1,6 +1,7 @@
 //! TokenRequest: the `token` subresource of a service account.
 
 use admission::{CachedObject, Notes, Operation, View};
+use api::resources::{NODES, PODS, SECRETS};
 use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
@@ -32,7 +33,7 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let bound = reference.as_ref().map(|reference| Ok((reference, find(call, reference)?))).transpose()?;
     let node = bound.as_ref().filter(|(reference, _)| reference.kind == Kind::Pod).and_then(|(_, pod)| {
         let node = request::node_of(pod)?;
-        call.state.object("", "nodes", "", node)
+        call.state.object(NODES, "", node)
     });
     let bound = bound.as_ref().map(|(reference, object)| (*reference, &**object));
     let claims = request::claims(&account, bound, node.as_deref(), &generate_ids().uid)?;
@@ -44,13 +45,13 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 fn find(call: &Call<'_>, reference: &Reference) -> Result<CachedObject, Status> {
-    let (plural, namespace) = match reference.kind {
-        Kind::Pod => ("pods", call.namespace()),
-        Kind::Secret => ("secrets", call.namespace()),
-        Kind::Node => ("nodes", ""),
+    let (resource, namespace) = match reference.kind {
+        Kind::Pod => (PODS, call.namespace()),
+        Kind::Secret => (SECRETS, call.namespace()),
+        Kind::Node => (NODES, ""),
     };
-    let found = call.state.object("", plural, namespace, &reference.name);
-    found.ok_or_else(|| Status::not_found(GroupName::new("", plural), &reference.name))
+    let found = call.state.object(resource, namespace, &reference.name);
+    found.ok_or_else(|| Status::not_found(GroupName::new(resource.group, resource.plural), &reference.name))
 }
 
 fn own(call: &Call<'_>, options: &WriteOptions, token_request: Value) -> Value {

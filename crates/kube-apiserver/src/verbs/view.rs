@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use admission::measure::Measurement;
 use admission::{CachedObject, View};
 use api::kind::Kind;
+use apimachinery::GroupResource;
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
 use client::shared_objects;
@@ -65,15 +66,15 @@ fn key(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 impl View for State {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<CachedObject> {
+    fn object(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<CachedObject> {
         let table = self.table();
-        let kind = table.kind(group, plural)?;
+        let kind = table.kind(resource.group, resource.plural)?;
         self.cache.kind_cache(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<CachedObject> {
+    fn objects(&self, resource: GroupResource, namespace: &str) -> Vec<CachedObject> {
         let table = self.table();
-        let Some(kind) = table.kind(group, plural) else { return Vec::new() };
+        let Some(kind) = table.kind(resource.group, resource.plural) else { return Vec::new() };
         self.cache.kind_cache(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
     }
 

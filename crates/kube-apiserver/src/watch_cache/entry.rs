@@ -12,7 +12,7 @@ use bytes::Bytes;
 use client::shared_objects::{self, SharedObject};
 use mvcc::Revision;
 
-use crate::storage::{self, Places, Unreadable};
+use crate::storage::{self, Offsets, Unreadable};
 
 /// An object's bytes and the values that selectors need.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Entry {
     /// The object in its storage encoding.
     pub bytes: Bytes,
     /// Offsets of the parts of `bytes`.
-    places: Places,
+    offsets: Offsets,
     /// The revision of the last write (resourceVersion).
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
@@ -58,9 +58,9 @@ impl Entry {
 
     /// Creates an entry that can only be written to a response: it has no labels or fields.
     pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
-        let (bytes, places) = storage::served_form(bytes)?;
+        let (bytes, offsets) = storage::served_form(bytes)?;
         let (labels, fields, fresh_in, shared) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
-        Ok(Self { key: key.into(), bytes, places, revision, labels, fields, fresh_in, shared })
+        Ok(Self { key: key.into(), bytes, offsets, revision, labels, fields, fresh_in, shared })
     }
 
     /// Returns the namespace, empty for a cluster-scoped object.
@@ -104,7 +104,7 @@ impl Entry {
 
     /// Returns the decoded object with its resourceVersion.
     pub fn object(&self) -> Value {
-        storage::decode(&self.bytes, self.revision).expect("it was read when it came")
+        storage::decode(&self.bytes, self.revision).expect("the bytes were decoded when they were received")
     }
 
     /// Returns the decoded object, decoded once for all concurrent holders.
@@ -131,11 +131,11 @@ impl Entry {
     /// Appends the object as a list item of a built-in kind, without apiVersion and kind.
     pub fn write_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
-        self.write_from(self.places.metadata as usize, self.revision, out);
+        self.write_from(self.offsets.metadata as usize, self.revision, out);
     }
 
     fn write_from(&self, start: usize, revision: Revision, out: &mut Vec<u8>) {
-        let version = self.places.version as usize;
+        let version = self.offsets.version as usize;
         out.extend_from_slice(&self.bytes[start..version]);
         out.extend_from_slice(b",\"resourceVersion\":\"");
         out.extend_from_slice(revision.to_string().as_bytes());

@@ -39,7 +39,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
     loop {
         let batch = tokio::select! {
             batch = store.next(&mut watch) => batch?,
-            () = cache.nudge.notified() => {
+            () = cache.progress_request.notified() => {
                 watch.request_progress().await?;
                 continue;
             }
@@ -66,15 +66,15 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), encry
 
 /// Resets every kind cache to the state of `revision`.
 fn fill(cache: &Cache, layout: &Layout, all: &[StoredValue], revision: Revision) {
-    let shelves = cache.shelves.read().expect("no holder panics");
+    let kind_caches = cache.kind_caches.read().expect("no holder panics");
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
     for one in all {
-        let Some((prefix, key)) = below(layout, one).and_then(|key| split(&shelves, key)) else { continue };
-        if let Some((entry, _)) = entry(&shelves[prefix], key, one) {
+        let Some((prefix, key)) = below(layout, one).and_then(|key| split(&kind_caches, key)) else { continue };
+        if let Some((entry, _)) = entry(&kind_caches[prefix], key, one) {
             found.entry(prefix).or_default().insert(entry.key.clone(), entry);
         }
     }
-    for (prefix, kind_cache) in shelves.iter() {
+    for (prefix, kind_cache) in kind_caches.iter() {
         kind_cache.reset(found.remove(prefix.as_str()).unwrap_or_default(), revision);
     }
 }
@@ -87,7 +87,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
     for prefix in made {
         let span = Span::prefix(format!("{}/{prefix}/", layout.root).into_bytes());
         let (found, _) = store.range(Range { revision, ..Range::of(span) }).await?;
-        let kind_cache = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
+        let kind_cache = cache.kind_caches.read().expect("no holder panics").get(&prefix).cloned();
         let Some(kind_cache) = kind_cache else { continue };
         let entries = found.iter().filter_map(|one| {
             let key = below(layout, one)?.strip_prefix(&prefix)?.strip_prefix('/')?;
@@ -100,9 +100,9 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
 
 /// Applies a change and returns the cache of its kind.
 fn take(cache: &Cache, layout: &Layout, found: &StoredValue) -> Option<Arc<KindCache>> {
-    let shelves = cache.shelves.read().expect("no holder panics");
-    let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
-    let kind_cache = &shelves[prefix];
+    let kind_caches = cache.kind_caches.read().expect("no holder panics");
+    let (prefix, key) = below(layout, found).and_then(|key| split(&kind_caches, key))?;
+    let kind_cache = &kind_caches[prefix];
     let (entry, object) = entry(kind_cache, key, found).unzip();
     object.into_iter().for_each(|object| cache.changed(object));
     kind_cache.change(key, entry, found.revision);
@@ -110,9 +110,9 @@ fn take(cache: &Cache, layout: &Layout, found: &StoredValue) -> Option<Arc<KindC
 }
 
 /// Splits a key below the root into the prefix of its kind, which has one or two path segments, and the rest.
-fn split<'k>(shelves: &BTreeMap<String, Arc<KindCache>>, key: &'k str) -> Option<(&'k str, &'k str)> {
+fn split<'k>(kind_caches: &BTreeMap<String, Arc<KindCache>>, key: &'k str) -> Option<(&'k str, &'k str)> {
     let cuts: Vec<usize> = key.match_indices('/').map(|(at, _)| at).take(2).collect();
-    let cut = cuts.into_iter().rev().find(|cut| shelves.contains_key(&key[..*cut]))?;
+    let cut = cuts.into_iter().rev().find(|cut| kind_caches.contains_key(&key[..*cut]))?;
     Some((&key[..cut], &key[cut + 1..]))
 }
 

@@ -1,7 +1,7 @@
 //! Authorization tests: the authorized verb is the one that runs. A property test over methods, URLs, kinds and roles,
 //! and regressions.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cluster;
 mod matrix;

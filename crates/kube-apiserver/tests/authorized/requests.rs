@@ -162,7 +162,7 @@ async fn local_subject_access_review_is_evaluated_for_its_own_namespace_only() {
 }
 
 #[tokio::test]
-async fn the_longest_timeout_and_grace_period_do_not_panic() {
+async fn longest_timeout_and_grace_period_do_not_panic() {
     let cluster = Cluster::start().await;
     let pods = "/api/v1/namespaces/tenant/pods";
     let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
@@ -183,7 +183,7 @@ async fn the_longest_timeout_and_grace_period_do_not_panic() {
 }
 
 #[tokio::test]
-async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
+async fn impersonation_header_that_cannot_be_read_is_a_bad_request() {
     let cluster = Cluster::start().await;
     let headers = |name: &'static str, value: &[u8]| -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -206,7 +206,7 @@ async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
+async fn front_proxy_header_that_cannot_be_read_is_a_bad_request() {
     let config = request_header::Config {
         username_headers: vec!["X-Remote-User".into()],
         group_headers: vec!["X-Remote-Group".into()],
@@ -232,7 +232,7 @@ async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn an_expired_client_certificate_is_ignored_on_an_open_connection() {
+async fn expired_client_certificate_is_ignored_on_an_open_connection() {
     let cluster = Cluster::start().await;
     let send = async |expires: i64| {
         let user = User::authenticated("admin", ["system:masters".into()]);
@@ -246,7 +246,7 @@ async fn an_expired_client_certificate_is_ignored_on_an_open_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_closed_when_its_client_certificate_expires() {
+async fn connection_is_closed_when_its_client_certificate_expires() {
     const LIFE: Duration = Duration::from_secs(4);
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -278,7 +278,7 @@ async fn a_connection_is_closed_when_its_client_certificate_expires() {
     let mut all = Vec::new();
     // The read only returns when the connection is closed; without the certificate's expiry that would take half a
     // minute.
-    let read = tokio::time::timeout(4 * LIFE, stream.read_to_end(&mut all)).await.expect("the connection ends");
+    let read = tokio::time::timeout(4 * LIFE, stream.read_to_end(&mut all)).await.expect("the connection is closed");
     let text = String::from_utf8_lossy(&all);
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text} {read:?}");
 }

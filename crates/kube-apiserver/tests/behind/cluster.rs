@@ -110,7 +110,7 @@ impl Cluster {
         };
         match tokio::time::timeout(DEADLINE, waited).await {
             Ok(object) => object,
-            Err(_) => panic!("{path} did not become what it should be; it is {last}"),
+            Err(_) => panic!("{path} did not reach the expected state; it is {last}"),
         }
     }
 
@@ -122,14 +122,14 @@ impl Cluster {
         backend::connect(&Route { url, dial, server_name: "localhost".into() }, &tls, &[b"http/1.1"]).await.unwrap()
     }
 
-    /// Runs the real kubectl with stdin; returns `None` if it is not installed.
+    /// Runs the real kubectl with stdin.
     pub(crate) async fn kubectl(
         &self,
         environment: (&'static str, &'static str),
         arguments: &[&str],
         input: &'static str,
-    ) -> Option<Output> {
-        let mut command = Command::new("kubectl");
+    ) -> Output {
+        let mut command = Command::new(test_requirements::program("kubectl", "kubernetes-client"));
         let cache = self.directory.path().join("kubectl");
         command.args([
             "--server",
@@ -145,15 +145,12 @@ impl Cluster {
             .env("KUBECONFIG", "/dev/null")
             .env(environment.0, environment.1);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let Ok(mut child) = command.spawn() else {
-            println!("skipped: kubectl is not installed on this host");
-            return None;
-        };
+        let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
         let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-        Some(output.expect("kubectl ends in time").unwrap())
+        output.expect("kubectl exits in time").unwrap()
     }
 
     /// Adds a node whose kubelet listens in this process.

@@ -37,7 +37,7 @@ async fn evict(cluster: &Cluster, name: &str, query: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowed_eviction_deletes_the_pod_and_updates_the_budget() {
+async fn allowed_eviction_deletes_the_pod_and_updates_the_budget() {
     let cluster = Cluster::start().await;
     budget(&cluster, 1).await;
     for name in ["a", "b"] {
@@ -88,7 +88,7 @@ async fn concurrent_evictions_do_not_exceed_the_disruption_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_requires_an_existing_pod_that_matches_its_preconditions() {
+async fn eviction_requires_an_existing_pod_that_matches_its_preconditions() {
     let cluster = Cluster::start().await;
     running(&cluster, "a").await;
     assert_eq!(evict(&cluster, "none", "").await.0, 404);
@@ -100,5 +100,5 @@ async fn an_eviction_requires_an_existing_pod_that_matches_its_preconditions() {
         "deleteOptions": {"preconditions": {"resourceVersion": "1"}},
     });
     assert_eq!(cluster.call("POST", &format!("{PODS}/a/eviction"), Some(late)).await.0, 409);
-    assert_eq!(evict(&cluster, "a", "").await.0, 201, "nobody guards it");
+    assert_eq!(evict(&cluster, "a", "").await.0, 201, "no PodDisruptionBudget selects the pod");
 }

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a cluster with one pod whose kubelet responds to upgrade requests with `switch`.
 async fn cluster(switch: UpgradeHandler) -> (Cluster, Backend) {
-    let plain = |_: &_| Response::new(Full::new(Bytes::from("answered by the kubelet")));
+    let plain = |_: &_| Response::new(Full::new(Bytes::from("response of the kubelet")));
     let kubelet = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], switch, plain).await;
     let cluster = Cluster::with(|directory| {
         let ca = directory.path().join("kubelet-ca.crt");
@@ -50,23 +50,24 @@ fn exec() -> String {
     )
 }
 
-/// CVE-2018-1002105: the proxy kept the connection to the backend open after a failed upgrade, with its own credentials.
+/// CVE-2018-1002105: the proxy kept the connection to the backend open after a failed upgrade, with its own
+/// credentials.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_upgrade_leaves_no_connection_to_the_kubelet() {
     let (cluster, kubelet) = cluster(never()).await;
     let second = "GET /runningpods/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let response = exchange(&cluster, &format!("{}{second}", exec())).await;
     assert!(response.starts_with("HTTP/1.1 4") || response.starts_with("HTTP/1.1 5"), "{response}");
-    assert!(!response.contains("answered by the kubelet"), "{response}");
+    assert!(!response.contains("response of the kubelet"), "{response}");
     let seen: Vec<String> = kubelet.seen().iter().map(|seen| seen.path.clone()).collect();
     assert!(!seen.is_empty() && seen.iter().all(|path| path.starts_with("/exec/default/p/")), "{seen:?}");
 }
 
 /// CVE-2020-8559: the proxy followed a redirect of one kubelet to another, with its own credentials.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_from_a_kubelet_on_upgrade_is_not_followed() {
+async fn redirect_from_a_kubelet_on_upgrade_is_not_followed() {
     let other = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], never(), |_| {
-        Response::new(Full::new(Bytes::from("answered by another kubelet")))
+        Response::new(Full::new(Bytes::from("response of another kubelet")))
     })
     .await;
     let to = format!("https://{}/exec/default/victim/c?command=id", other.address);

@@ -95,7 +95,7 @@ async fn process(mut session: Session, complains: bool) {
             "stdout" => stdout = Some(stream),
             "error" => error = Some(stream),
             "stderr" => stderr = Some(stream),
-            other => panic!("nobody asked for {other}"),
+            other => panic!("unexpected request {other}"),
         }
     }
     let (mut stdin, stdout, error) = (stdin.unwrap(), stdout.unwrap(), error.unwrap());

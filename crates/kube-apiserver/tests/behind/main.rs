@@ -1,6 +1,6 @@
 //! Proxy tests: kubelets, pods and aggregated API servers behind the API server, all real servers in this process.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod aggregated;
 mod cluster;

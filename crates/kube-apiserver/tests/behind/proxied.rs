@@ -52,10 +52,7 @@ async fn send(cluster: &Cluster, method: &str, path: &str, body: &'static str) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
-    let Some(ip) = own_address() else {
-        println!("skipped: this host has only loopback addresses");
-        return;
-    };
+    let ip = own_address().expect("the host has an address other than loopback");
     let backend = Backend::start(ip, &[], never(), serve).await;
     let port = backend.address.port();
     let cluster = Cluster::start().await;

@@ -101,7 +101,7 @@ async fn talk(mut socket: Socket) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_sent_as_websocket_messages() {
+async fn log_is_sent_as_websocket_messages() {
     let (cluster, kubelet) = cluster(&[]).await;
     let log = format!("{POD}/log");
     let whole = "log by /containerLogs/default/p/c\n";
@@ -118,15 +118,15 @@ async fn a_log_is_sent_as_websocket_messages() {
                 other => panic!("{other}"),
             }
         }
-        assert!(closed, "the end is said");
+        assert!(closed, "the end is reported");
         assert_eq!(String::from_utf8(heard).unwrap(), whole);
     }
-    assert!(!kubelet.seen()[0].headers.contains_key("upgrade"), "a kubelet gives it as it is");
+    assert!(!kubelet.seen()[0].headers.contains_key("upgrade"), "a kubelet forwards the body unchanged");
     assert_eq!(websocket(&cluster, &log, "channel.k8s.io", TOKEN).await.err(), Some(400));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_is_forwarded_to_a_kubelet_that_supports_it() {
+async fn websocket_is_forwarded_to_a_kubelet_that_supports_it() {
     let (cluster, kubelet) = cluster(&[WEBSOCKETS]).await;
     let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
     assert_eq!(chosen, "v5.channel.k8s.io");
@@ -134,11 +134,11 @@ async fn a_websocket_is_forwarded_to_a_kubelet_that_supports_it() {
     let seen = &kubelet.seen()[0];
     assert_eq!(seen.path, "/exec/default/p/c?command=cat&input=1&output=1");
     assert_eq!(seen.headers["upgrade"], "websocket");
-    assert!(!seen.headers.contains_key("authorization"), "a client's token is for this server alone");
+    assert!(!seen.headers.contains_key("authorization"), "a client's token is not forwarded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_is_translated_to_spdy_for_older_kubelets() {
+async fn websocket_is_translated_to_spdy_for_older_kubelets() {
     let (cluster, kubelet) = cluster(&[]).await;
     let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
     assert_eq!(chosen, "v5.channel.k8s.io");
@@ -284,7 +284,7 @@ async fn exec_by_websocket_get_requires_the_create_permission() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_untrusted_kubelet_certificate_is_rejected_unless_the_client_skips_verification() {
+async fn untrusted_kubelet_certificate_is_rejected_unless_the_client_skips_verification() {
     let (cluster, _kubelet) = cluster(&[]).await;
     let stranger = kubelet::start().await;
     cluster.add_node("stranger", stranger.address.port(), &[]).await;
@@ -297,7 +297,7 @@ async fn an_untrusted_kubelet_certificate_is_rejected_unless_the_client_skips_ve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_followed_log_is_streamed() {
+async fn followed_log_is_streamed() {
     // The response is a stream: reading it completes because the kubelet closes it.
     let (cluster, kubelet) = cluster(&[]).await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
@@ -323,12 +323,11 @@ async fn kubectl_exec_and_logs_work() {
     {
         let (cluster, kubelet) = cluster(features).await;
         let output = cluster.kubectl(environment, &["exec", "-i", "p", "--", "cat"], "hello").await;
-        let Some(output) = output else { return };
         assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{}", String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{output:?}");
         let request = kubelet.seen().into_iter().find(|seen| seen.path.starts_with("/exec/")).unwrap();
         assert_eq!(request.headers["upgrade"], expect, "{environment:?}");
-        let log = cluster.kubectl(environment, &["logs", "p", "--tail=2"], "").await.unwrap();
+        let log = cluster.kubectl(environment, &["logs", "p", "--tail=2"], "").await;
         assert_eq!(String::from_utf8_lossy(&log.stdout), "log by /containerLogs/default/p/c?tailLines=2\n");
     }
 }

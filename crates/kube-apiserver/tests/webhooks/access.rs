@@ -104,7 +104,7 @@ authorizers:
         });
     }
     let cluster = Cluster::with(|config| config.modes = modes).await;
-    assert_eq!(as_jane(&cluster, Method::GET, CONFIG_MAPS).await.code, 200, "a list is none of its business");
+    assert_eq!(as_jane(&cluster, Method::GET, CONFIG_MAPS).await.code, 200, "a list request is not forwarded");
     assert_eq!(as_jane(&cluster, Method::GET, &format!("{CONFIG_MAPS}/x")).await.code, 403);
 }
 
@@ -143,7 +143,7 @@ async fn image_policy_webhook_decides_which_images_run() {
     let pods = "/api/v1/namespaces/default/pods";
     cluster.post(pods, &pod("a", "good")).await.ok();
     cluster.post(pods, &pod("b", "good")).await.ok();
-    assert_eq!(hook.requests().len(), 1, "the same images are asked about once");
+    assert_eq!(hook.requests().len(), 1, "the same images are reviewed once");
     let denied = cluster.post(pods, &pod("c", "bad")).await.error_message();
     let expect = "403 pods \"c\" is forbidden: image policy webhook backend denied one or more images: bad is bad";
     assert_eq!(denied, expect);

@@ -257,7 +257,7 @@ async fn webhook_configurations_are_exempt_from_webhooks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_connect_request_opens_no_stream() {
+async fn rejected_connect_request_opens_no_stream() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| {
         review_response(review, value!({"allowed": false, "status": {"message": "no streams"}}))
     })

@@ -36,7 +36,7 @@ fn pools() -> Pools {
 }
 
 #[tokio::test]
-async fn a_service_is_called_by_its_dns_name_over_one_connection() {
+async fn service_is_called_by_its_dns_name_over_one_connection() {
     let hook = Hook::start(&["hook.ns.svc"], |_, _| HookResponse::Json(200, value!({"ok": true}))).await;
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let config = value!({"service": {"namespace": "ns", "name": "hook", "path": "/p"}, "caBundle": (hook.bundle())});
@@ -82,7 +82,7 @@ async fn failures_have_the_messages_of_go_clients() {
 
 /// CVE-2020-8561: a webhook redirected the API server to addresses that only the server reaches.
 #[tokio::test]
-async fn a_redirect_of_a_webhook_is_not_followed() {
+async fn redirect_of_a_webhook_is_not_followed() {
     let internal = Hook::start(&["hook.ns.svc"], |_, _| HookResponse::Json(200, value!({"ok": true}))).await;
     let to = internal.url("/");
     let hook = Hook::start(&["hook.ns.svc"], move |_, _| HookResponse::Redirect(to.clone())).await;

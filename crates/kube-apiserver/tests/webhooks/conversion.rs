@@ -84,7 +84,7 @@ async fn objects_are_read_and_written_in_any_version_of_the_crd() {
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/").await;
     cluster.post(V1, &route("v1", "a", value!({"address": "a:1"}))).await.ok();
-    assert_eq!(hook.requests().len(), 0, "what is stored as it is sent needs no conversion");
+    assert_eq!(hook.requests().len(), 0, "an object sent in the storage version needs no conversion");
     let read = cluster.get(&format!("{V2}/a")).await.ok();
     assert_eq!(
         (&read["apiVersion"], &read["spec"]),
@@ -101,7 +101,7 @@ async fn objects_are_read_and_written_in_any_version_of_the_crd() {
     assert_eq!(cluster.get(&format!("{V1}/a")).await.ok()["spec"], value!({"address": "a:9"}));
     let before = hook.requests().len();
     let list = cluster.get(V2).await.ok();
-    assert_eq!(hook.requests().len(), before + 1, "a list is one question");
+    assert_eq!(hook.requests().len(), before + 1, "a list needs one review");
     let hosts: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["spec"]["host"]).collect();
     assert_eq!(hosts, [&Value::from("a"), &Value::from("b")]);
     cluster.delete(&format!("{V2}/b")).await.ok();
@@ -109,7 +109,7 @@ async fn objects_are_read_and_written_in_any_version_of_the_crd() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_converted_once_for_all_watches() {
+async fn change_is_converted_once_for_all_watches() {
     let hook = converter().await;
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/").await;
@@ -132,7 +132,7 @@ async fn a_change_is_converted_once_for_all_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversion_failure_returns_the_webhooks_message() {
+async fn conversion_failure_returns_the_webhooks_message() {
     let hook = converter().await;
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/refuses").await;

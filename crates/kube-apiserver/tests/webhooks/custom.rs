@@ -67,7 +67,7 @@ fn owner<'o>(object: &'o Value, manager: &str) -> &'o Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_crd_is_served_within_three_seconds() {
+async fn new_crd_is_served_within_three_seconds() {
     let cluster = Cluster::start().await;
     let started = Instant::now();
     define(&cluster, &[version("v1", true, &value!({}))]).await;
@@ -165,7 +165,7 @@ async fn conversion_strategy_none_keeps_the_common_fields() {
         "apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "b"}, "spec": {"a": "1", "c": "3"},
     });
     let made = cluster.post(WIDGETS_V2, &other).await.ok();
-    assert_eq!(made["spec"], value!({"a": "1"}), "what the stored version lacks does not last");
+    assert_eq!(made["spec"], value!({"a": "1"}), "fields that the stored version lacks are dropped");
     assert_eq!(cluster.get(&format!("{WIDGETS}/b")).await.ok()["spec"], value!({"a": "1", "b": "first"}));
 }
 
@@ -276,7 +276,7 @@ async fn field_selectors_use_the_fields_of_the_requested_version() {
 
 /// CVE-2022-3162: a name with path separators reached objects of another kind of the same group.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_with_path_separators_reaches_no_other_kind() {
+async fn name_with_path_separators_reaches_no_other_kind() {
     let cluster = Cluster::start().await;
     define(&cluster, &[version("v1", true, &value!({"n": {"type": "integer"}}))]).await;
     cluster.post(WIDGETS, &widget("a", value!({"n": 1}))).await.ok();

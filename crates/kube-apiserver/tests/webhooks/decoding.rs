@@ -27,7 +27,7 @@ async fn apply(cluster: &Cluster, path: &str, mode: &str, body: &str) -> ApiResp
 }
 
 #[tokio::test]
-async fn a_duplicate_key_in_an_apply_is_handled_by_field_validation() {
+async fn duplicate_key_in_an_apply_is_handled_by_field_validation() {
     let cluster = with_widgets().await;
     let body =
         "\napiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  other: 1\n  foo: a\n  foo: b\n";
@@ -76,7 +76,7 @@ async fn field_validation_errors_of_built_in_kinds_are_in_text_order() {
 }
 
 #[tokio::test]
-async fn a_review_is_not_returned_as_a_table() {
+async fn review_is_not_returned_as_a_table() {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let cluster = Cluster::start().await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

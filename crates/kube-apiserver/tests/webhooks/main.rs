@@ -1,6 +1,6 @@
 //! Webhook tests: the API server as a client of real TLS servers in this process.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod access;
 mod admission;

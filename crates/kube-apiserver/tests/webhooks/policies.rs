@@ -77,7 +77,7 @@ async fn policies_for_scale_see_scale_updates_and_policies_for_the_object_do_not
 }
 
 #[tokio::test]
-async fn a_mutating_policy_changes_a_scale() {
+async fn mutating_policy_changes_a_scale() {
     let cluster = Cluster::start().await;
     cluster.post(DEPLOYMENTS, &deployment()).await.ok();
     let patch = "[JSONPatch{op: 'replace', path: '/spec/replicas', value: object.spec.replicas * 2}]";
@@ -94,14 +94,14 @@ async fn a_mutating_policy_changes_a_scale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mutating_policy_is_reinvoked_after_webhooks_only_if_needed() {
+async fn mutating_policy_is_reinvoked_after_webhooks_only_if_needed() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| review_response(review, adds("hook", "x"))).await;
     let cluster = Cluster::start().await;
     let count = |key: &str| format!("[JSONPatch{{op: 'add', path: '/data/{key}', value: string(size(object.data))}}]");
     mutating(&cluster, "a-never", rule("", "configmaps"), "Never", &count("never")).await;
     mutating(&cluster, "b-again", rule("", "configmaps"), "IfNeeded", &count("again")).await;
     let made = cluster.post(CONFIG_MAPS, &config_map("alone")).await.ok();
-    assert_eq!(made["data"], value!({"a": "1", "never": "1", "again": "2"}), "nobody changed it after them");
+    assert_eq!(made["data"], value!({"a": "1", "never": "1", "again": "2"}), "no later plugin changed it");
     let hooks = vec![entry("h.example.com", url(&hook, "/"), value!({}))];
     configure(&cluster, "MutatingWebhookConfiguration", "h", hooks).await;
     let made = cluster.post(CONFIG_MAPS, &config_map("both")).await.ok();
@@ -109,7 +109,7 @@ async fn a_mutating_policy_is_reinvoked_after_webhooks_only_if_needed() {
 }
 
 #[tokio::test]
-async fn a_namespace_selector_matches_the_new_labels_of_a_namespace() {
+async fn namespace_selector_matches_the_new_labels_of_a_namespace() {
     let cluster = Cluster::start().await;
     let constraints = value!({"resourceRules": (rule("", "namespaces")),
         "namespaceSelector": {"matchLabels": {"guarded": "yes"}}});

@@ -70,7 +70,7 @@ impl Lines {
                 return String::from_utf8(self.rest.drain(..=end).collect()).unwrap();
             }
             let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an event");
-            self.rest.extend_from_slice(&frame.expect("the watch goes on").unwrap().into_data().unwrap());
+            self.rest.extend_from_slice(&frame.expect("the watch continues").unwrap().into_data().unwrap());
         }
     }
 }

@@ -208,7 +208,7 @@ async fn objects_of_an_earlier_release_are_served_in_gos_field_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strategic_patch_of_the_wrong_type_returns_upstreams_conversion_error() {
+async fn strategic_patch_of_the_wrong_type_returns_upstreams_conversion_error() {
     let cluster = Cluster::start().await;
     made(&cluster, CONFIG_MAPS, &config_map()).await;
     let check = async |patch: Value, expect: &str| {

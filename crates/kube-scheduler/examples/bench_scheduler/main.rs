@@ -130,7 +130,7 @@ impl BenchRun {
         let (reflector, pods) = cache::new_shared(source, cache::Settings::default(), Vec::new());
         let mut watch = JoinSet::new();
         watch.spawn(reflector.run());
-        pods.synced().await.expect("the server lives");
+        pods.synced().await.expect("the server runs");
         let notices = ChangeQueue::new(NOTICES_MAX);
         let (counted, notifier) = (Arc::clone(&number), Arc::clone(&changed));
         let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
@@ -164,8 +164,8 @@ impl BenchRun {
 /// Returns the number of requests that the server has handled, by request and status.
 async fn requests(client: &Client) -> BTreeMap<String, u64> {
     let request = http::Request::get("/metrics").body(bytes::Bytes::new()).expect("a path");
-    let response = client.raw(request).await.expect("it is answered").into_body();
-    let text = response.collect().await.expect("it is whole").to_bytes();
+    let response = client.raw(request).await.expect("the server responds").into_body();
+    let text = response.collect().await.expect("the data is complete").to_bytes();
     let mut all = BTreeMap::new();
     for line in String::from_utf8_lossy(&text).lines() {
         let Some((labels, count)) =
@@ -184,11 +184,12 @@ async fn requests(client: &Client) -> BTreeMap<String, u64> {
 }
 
 fn schedule(client: &Client) -> JoinSet<()> {
-    let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).expect("kinds that exist");
+    let caches =
+        Caches::start(client, &cache::Settings::default(), Runner::reads()).expect("the requested kinds exist");
     let (recorder, sending) = Recorder::new(client.clone(), "bench");
     let config = kube_scheduler::Config {
         profiles: vec![scheduler::Profile::default()],
-        extenders: Extenders::new(&[]).expect("there are none"),
+        extenders: Extenders::new(&[]).expect("an empty list of extenders is valid"),
         queue: scheduler::queue::Options::default(),
         requests_max: 256,
     };
@@ -206,7 +207,7 @@ async fn create(client: &Client, resource: &'static Resource, objects: impl Iter
     let mut requests = JoinSet::new();
     for object in objects {
         while requests.len() >= AT_ONCE {
-            requests.join_next().await.expect("one is under way").expect("it is taken");
+            requests.join_next().await.expect("a request is in flight").expect("it is taken");
         }
         let client = client.clone();
         requests.spawn(async move {

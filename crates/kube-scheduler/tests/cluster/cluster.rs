@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     pub(crate) async fn create(&self, resource: &Resource, object: Value) -> Value {
-        let namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default().to_owned();
+        let namespace = object.text_at(&["metadata", "namespace"]).to_owned();
         let target = Target::within(resource, namespace);
         self.admin().create(&target, &object, &WriteOptions::default()).await.unwrap()
     }

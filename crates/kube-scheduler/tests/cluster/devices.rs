@@ -96,7 +96,7 @@ async fn claim_is_deallocated_if_its_device_is_not_ready_in_time() {
         cluster.schedule("profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 1s}}]}]\n");
     claim(&cluster, "one").await;
     cluster.pod("first", "1", user("one")).await;
-    let pods = cluster.until("it is told", |pods| message(pods, "first").is_some()).await;
+    let pods = cluster.until("the failure is reported", |pods| message(pods, "first").is_some()).await;
     let expect = "running PreBind plugin \"DynamicResources\": device binding timeout";
     assert_eq!(message(&pods, "first"), Some(expect));
 }

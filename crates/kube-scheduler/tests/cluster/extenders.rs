@@ -169,7 +169,9 @@ async fn extender_binds_and_chooses_victims() {
         crate::condition(pods, "high").and_then(|it| it.str_at(&["message"])) == Some("not today")
     };
     cluster
-        .until("room is made on n2, and the extender is asked to bind", |pods| is_deleted(pods) && is_rejected(pods))
+        .until("victims on n2 are deleted, and the extender is called to bind", |pods| {
+            is_deleted(pods) && is_rejected(pods)
+        })
         .await;
     assert!(extender.verbs().contains(&"/bind".to_owned()));
     let requests = extender.requests.lock().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use apimachinery::{Key, Resource, Value, value};
+use apimachinery::{Key, Value, value};
 use client::{Client, Patch, Target, WriteOptions};
 use controller::{Objects, kinds};
 use hollow_node::node::Size;
@@ -11,8 +11,6 @@ use testkit::Cluster;
 
 use crate::cluster::{node_of, placed, schedule};
 use crate::{condition, waits};
-
-static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -74,11 +72,11 @@ fn event(events: &Objects, reason: &str, about: &str) -> Option<[String; 3]> {
             && event.str_at(&["reportingController"]) == Some("default-scheduler")
     };
     let found = events.iter().find(|entry| is(&entry.value))?;
-    Some(["type", "action", "note"].map(|field| found.value.str_at(&[field]).unwrap_or_default().to_owned()))
+    Some(["type", "action", "note"].map(|field| found.value.text_at(&[field]).to_owned()))
 }
 
 async fn find_event(cluster: &Cluster, reason: &str, about: &str) -> [String; 3] {
-    let events = cluster.until(&EVENTS, "told", |all| event(all, reason, about).is_some()).await;
+    let events = cluster.until(&kinds::EVENTS_K8S_IO, "told", |all| event(all, reason, about).is_some()).await;
     event(&events, reason, about).unwrap()
 }
 
@@ -116,7 +114,7 @@ async fn pods_are_spread_over_zones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unschedulable_pod_reports_reasons_and_new_node_wakes_only_fitting_pods() {
-    let cluster = Cluster::start(&[&kinds::PODS, &EVENTS]).await;
+    let cluster = Cluster::start(&[&kinds::PODS, &kinds::EVENTS_K8S_IO]).await;
     let _small = nodes(&cluster, "n", &["a"], "1").await;
     let scheduler = schedule(&cluster.admin(), "");
     pod(&cluster, "small", "3", value!({})).await;
@@ -137,7 +135,7 @@ async fn unschedulable_pod_reports_reasons_and_new_node_wakes_only_fitting_pods(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn preemption_avoids_disruption_budget_violations() {
-    let cluster = Cluster::start(&[&kinds::PODS, &kinds::POD_DISRUPTION_BUDGETS, &EVENTS]).await;
+    let cluster = Cluster::start(&[&kinds::PODS, &kinds::POD_DISRUPTION_BUDGETS, &kinds::EVENTS_K8S_IO]).await;
     let _nodes = nodes(&cluster, "n", &["a", "a"], "4").await;
     let _controllers = testkit::control(&cluster.admin());
     priority_class(&cluster.admin()).await;
@@ -160,7 +158,7 @@ async fn preemption_avoids_disruption_budget_violations() {
     cluster.until(&kinds::POD_DISRUPTION_BUDGETS, "counted", counted).await;
     let node = node_of(&pods, "free");
     let high = pod(&cluster, "high", "3", value!({"priorityClassName": "high"})).await;
-    let pods = cluster.until(&kinds::PODS, "the high one runs", |pods| runs(pods, "high")).await;
+    let pods = cluster.until(&kinds::PODS, "pod high is running", |pods| runs(pods, "high")).await;
     assert_eq!(node_of(&pods, "high"), node);
     assert!(pods.get(&Key::new("default", "free")).is_none());
     assert!(runs(&pods, "guarded"));
@@ -176,7 +174,7 @@ async fn gated_pod_is_scheduled_after_gate_removal() {
     let _scheduler = schedule(&cluster.admin(), "");
     pod(&cluster, "gated", "1", value!({"schedulingGates": [{"name": "example.com/g"}]})).await;
     pod(&cluster, "open", "1", value!({})).await;
-    let pods = cluster.until(&kinds::PODS, "the open one runs", |pods| runs(pods, "open")).await;
+    let pods = cluster.until(&kinds::PODS, "pod open is running", |pods| runs(pods, "open")).await;
     assert_eq!(node_of(&pods, "gated"), "");
     let pod_condition = condition(&pods, "gated").unwrap();
     let fields = ["status", "reason", "message"].map(|field| pod_condition.str_at(&[field]).unwrap());
@@ -184,7 +182,7 @@ async fn gated_pod_is_scheduled_after_gate_removal() {
     let target = Target::named(&kinds::PODS, "default", "gated");
     let patch = Patch::Merge(value!({"spec": {"schedulingGates": null}}));
     cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();
-    let pods = cluster.until(&kinds::PODS, "the gated one runs", |pods| runs(pods, "gated")).await;
+    let pods = cluster.until(&kinds::PODS, "pod gated is running", |pods| runs(pods, "gated")).await;
     assert_eq!(condition(&pods, "gated").unwrap().str_at(&["status"]), Some("True"));
 }
 

@@ -90,7 +90,7 @@ async fn claim_is_bound_to_a_volume_on_the_node_of_its_pod() {
     };
     cluster.until_of(&kinds::PERSISTENT_VOLUMES, "the volume is promised", claimed).await;
     let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
-    assert_eq!(pods.items[0].str_at(&["spec", "nodeName"]).unwrap_or_default(), "", "not before the claim is bound");
+    assert_eq!(pods.items[0].text_at(&["spec", "nodeName"]), "", "not before the claim is bound");
     assert_eq!(pods.items[0].str_at(&["status", "nominatedNodeName"]), Some("n2"), "it is known where it will go");
     // As the PersistentVolume controller does.
     let bound = value!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},

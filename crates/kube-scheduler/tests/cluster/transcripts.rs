@@ -5,9 +5,9 @@
 //! ```text
 //! > cluster NUMBER                    starts over, with nodes n1, n2 and so on of four CPUs
 //! > scheduler [{extender}, …]         starts this scheduler; each extender has a separate path: /0, /1, …
-//! > answer PATH CODE|{answer}         sets the response at this path
-//! > answer PATH keep NODE             … for preemption: accept only the victims on this node
-//! > answer PATH bind                  … by binding the pod
+//! > respond PATH CODE|{response}      sets the response at this path
+//! > respond PATH keep NODE            … for preemption: accept only the victims on this node
+//! > respond PATH bind                 … by binding the pod
 //! > pod NAME {cpu, wants, …spec}      creates a pod and waits until it has a node
 //! > stuck NAME {cpu, wants, …spec}    creates a pod, waits until it is reported unschedulable, and deletes it
 //! ```
@@ -69,7 +69,7 @@ impl Stage {
                 *self = Self { out, ..Self::new(name.parse().unwrap()).await };
             }
             "scheduler" => self.schedule(&line["scheduler ".len()..]),
-            "answer" => {
+            "respond" => {
                 let response = match (rest.parse::<u16>(), rest.split_once(' ')) {
                     (Ok(code), _) => ExtenderResponse::Fixed(code, Value::Null),
                     (_, Some(("keep", node))) => ExtenderResponse::Keep(node.to_owned()),
@@ -136,8 +136,7 @@ impl Stage {
 
     fn report_condition(&mut self, pods: &Objects, name: &str) {
         let pod_condition = condition(pods, name).unwrap();
-        let text =
-            |field: &str| pod_condition.str_at(&[field]).unwrap_or_default().replace(&self.server.address, "HOST");
+        let text = |field: &str| pod_condition.text_at(&[field]).replace(&self.server.address, "HOST");
         let line = format!("{name} waits ({}): {}", text("reason"), text("message"));
         writeln!(self.out, "{line}").unwrap();
     }
@@ -145,7 +144,7 @@ impl Stage {
 
 /// Computes the response to a request; binds the pod if configured.
 fn respond(client: &Client, response: ExtenderResponse, args: &Value) -> (u16, Value) {
-    let text = |field: &str| args.str_at(&[field]).unwrap_or_default();
+    let text = |field: &str| args.text_at(&[field]);
     match response {
         ExtenderResponse::Fixed(code, value) => (code, value),
         ExtenderResponse::Keep(node) => {

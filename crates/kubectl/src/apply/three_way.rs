@@ -18,7 +18,7 @@ use crate::generate::last_applied::original;
 /// A patch that brings a live object to the applied configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// For kinds with a schema that knows how lists are merged.
+    /// For kinds whose schema defines the merge of lists.
     Strategic(Value),
     /// For custom resources.
     Merge(Value),
@@ -28,7 +28,7 @@ pub enum Patch {
 pub enum Error {
     #[error("At least one of apiVersion, kind and name was changed")]
     IdentityChanged,
-    /// Others changed fields that the configuration changes.
+    /// Other clients changed fields that the configuration changes.
     #[error(
         "patch:\n{}\nconflicts with changes made from original to current:\n{}\n", yaml::to_string(.patch),
         yaml::to_string(.changed)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_configuration_gives_an_empty_patch() {
+    fn unchanged_configuration_gives_an_empty_patch() {
         let mut object =
             value!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}});
         save_untyped(&mut object);

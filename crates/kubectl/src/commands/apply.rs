@@ -1,4 +1,4 @@
-//! `kubectl apply`: brings objects to a configuration, and remembers the configuration.
+//! `kubectl apply`: changes objects to match a configuration, and stores the configuration with them.
 //!
 //! ```text
 //! client side: configuration + last-applied annotation + live object ──> three-way patch
@@ -87,8 +87,8 @@ pub(super) static COMMAND: Command = Command {
                 "Seconds that deleted objects have to terminate; a negative value means the default of their \
                 kind.",
             ),
-            // DEVIATION: `kubectl apply --openapi-patch` has no effect: patches use the schemas that are built in, and merge
-            // patches for other kinds.
+            // DEVIATION: `kubectl apply --openapi-patch` has no effect: patches use the schemas that are built in, and
+            // merge patches for other kinds.
             Flag::bool("openapi-patch", "Accepted for compatibility; patches always use the built-in schemas.")
                 .default("true"),
             Flag::bool("overwrite", "Resolve conflicts with the live object in favor of the file.").default("true"),
@@ -126,7 +126,7 @@ struct Apply<'a> {
     options: WriteOptions,
     cascade: Propagation,
     results: Results<'a>,
-    visited: prune::Visited,
+    visited: prune::AppliedObjects,
 }
 
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
@@ -152,7 +152,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     };
     let results = Results::new(context, invocation, dry_run, Form::Untyped)?;
     let client = context.client()?;
-    let visited = prune::Visited::default();
+    let visited = prune::AppliedObjects::default();
     let mut apply = Apply { context, invocation, client, dry_run, server_side, options, cascade, results, visited };
     apply.run(kinds, validation).await
 }
@@ -177,12 +177,15 @@ pub(super) fn require_files(invocation: &Invocation) -> Result<(), Failure> {
 pub(super) fn warn_if_deleting(context: &Context, object: &Value) {
     if object.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null()) {
         let name = object.str_at(&["metadata", "name"]).unwrap_or_default();
-        say(context, &format!("Warning: Detected changes to resource {name} which is currently being deleted.\n"));
+        write_warning(
+            context,
+            &format!("Warning: Detected changes to resource {name} which is currently being deleted.\n"),
+        );
     }
 }
 
 /// Writes to standard error.
-pub(super) fn say(context: &Context, text: &str) {
+pub(super) fn write_warning(context: &Context, text: &str) {
     let _ = context.err().write_all(text.as_bytes());
 }
 
@@ -303,7 +306,7 @@ impl Apply<'_> {
         let annotations = info.object.at(&["metadata", "annotations"]).and_then(Value::as_object);
         if annotations.is_none_or(|annotations| !annotations.contains_key(last_applied::ANNOTATION)) {
             let name = format!("{}/{}", info.mapping.resource, info.name);
-            say(
+            write_warning(
                 self.context,
                 &format!(
                     "Warning: resource {name} is missing the {} annotation which is required by kubectl apply. kubectl apply should only be used on resources created declaratively by either kubectl create --save-config or kubectl apply. The missing annotation will be patched automatically.\n",

@@ -170,7 +170,8 @@ async fn stream(
     Ok(remote::run(&context.client()?, &path, streams).await?)
 }
 
-/// Returns a changed size and then the size itself, so that a program that is attached to again redraws its screen.
+/// Returns a different size and then the actual size, so that the program redraws its screen after it is attached
+/// again.
 fn redrawing_sizes(size: Size) -> Vec<Size> {
     let larger = Size { width: size.width.saturating_add(1), height: size.height.saturating_add(1) };
     vec![larger, size]
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_tells_how_to_attach_again() {
+    fn message_names_the_command_to_attach_again() {
         let pod = value!({
             "metadata": {"name": "p", "namespace": "n"},
             "spec": {"containers": [{"name": "c"}], "ephemeralContainers": [{"name": "e"}]},
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_changes_the_size_twice() {
+    fn new_session_changes_the_size_twice() {
         let size = Size { width: 80, height: 24 };
         assert_eq!(redrawing_sizes(size), [Size { width: 81, height: 25 }, size]);
     }

@@ -70,7 +70,7 @@ static DENY: Command = Command {
 static REQUESTS: Resource =
     Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
 
-/// Maximum number of attempts if others change the object at the same time.
+/// Maximum number of attempts if other clients change the object at the same time.
 const ATTEMPTS: usize = 10;
 
 /// A decision about a request.

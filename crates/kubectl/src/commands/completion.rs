@@ -1,4 +1,4 @@
-//! `kubectl completion`: scripts that let a shell complete command lines with `kubectl __complete`.
+//! `kubectl completion`: scripts with which a shell completes command lines by `kubectl __complete`.
 
 use std::io::Write;
 
@@ -51,7 +51,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
 }
 
-/// Returns the script that lets a shell complete a program with its command `__complete`.
+/// Returns the script with which a shell completes a program by its command `__complete`.
 pub fn script(shell: &str, program: &str) -> Option<String> {
     let (_, script) = SCRIPTS.iter().find(|(name, _)| *name == shell)?;
     Some(script.replace("kubectl", program))

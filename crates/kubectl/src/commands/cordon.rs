@@ -96,7 +96,7 @@ pub(super) fn gvr_prefix(info: &Info) -> String {
     format!("{}/{}", resource.group, resource.version)
 }
 
-/// Cordons or uncordons nodes. A node that cannot be changed does not keep the others from being changed.
+/// Cordons or uncordons nodes. If one node cannot be changed, the others still are.
 pub(super) async fn set(context: &Context, nodes: &[Info], desired: Cordon, dry_run: DryRun) -> Result<(), Failure> {
     let (verb, done, unschedulable) = match desired {
         Cordon::Cordoned => ("cordon", "cordoned", true),
@@ -123,7 +123,7 @@ pub(super) async fn set(context: &Context, nodes: &[Info], desired: Cordon, dry_
     Ok(())
 }
 
-/// Prints what was done to an object: `node/a cordoned`.
+/// Prints the operation on an object: `node/a cordoned`.
 pub(super) fn print(context: &Context, info: &Info, message: &str) -> Result<(), Failure> {
     writeln!(context.out(), "{} {message}", info.display())?;
     Ok(())

@@ -142,8 +142,8 @@ async fn copy_to_pod(
     }
 }
 
-/// Returns the failure of packing; the end of the input is left to the command. Input that the command does not take is
-/// no failure of its own.
+/// Returns the failure of packing; the end of the input is left to the command. Input that the command does not read is
+/// not a failure.
 async fn failure_of(packed: JoinHandle<io::Result<()>>) -> Failure {
     match packed.await {
         Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => error.into(),
@@ -151,7 +151,7 @@ async fn failure_of(packed: JoinHandle<io::Result<()>>) -> Failure {
     }
 }
 
-/// Asks the container whether a path is a directory. A failure counts as no.
+/// Checks in the container whether a path is a directory. Returns false if the check fails.
 async fn is_directory(context: &Context, pod: &Value, container: &str, path: &str) -> Result<bool, Failure> {
     let command = ["test", "-d", path].map(str::to_owned);
     let streams = Streams {
@@ -177,7 +177,7 @@ async fn copy_from_pod(
         writeln!(out, "{notice}")?;
         out.flush()?;
     }
-    let (mut feed, reader) = feed();
+    let (mut sender, reader) = pipe();
     let unpacked = start_unpacking(reader, source, destination);
     let tries_max = invocation.int("retries");
     let mut tries = 0;
@@ -185,29 +185,29 @@ async fn copy_from_pod(
         let (near, far) = tokio::io::duplex(2 * BLOCK_BYTES);
         let streams =
             Streams { stdout: Some(Box::new(near)), stderr: Some(Box::new(tokio::io::stdout())), ..Streams::default() };
-        let command = archive_command(&source.file, tries_max != 0, feed.sent + u64::from(tries > 0));
+        let command = archive_command(&source.file, tries_max != 0, sender.sent + u64::from(tries > 0));
         let failed = async {
             match execute_with(context, &pod, &container, &command, streams).await {
                 Ok(()) => std::future::pending().await,
                 Err(failure) => failure,
             }
         };
-        // DEVIATION: the exit code of `tar` counts. kubectl exits with success if it reads the end of the archive before
-        // it receives the exit code.
-        let wants_more = tokio::select! {
+        // DEVIATION: the exit code of `tar` counts. kubectl exits with success if it reads the end of the archive
+        // before it receives the exit code.
+        let needs_more = tokio::select! {
             failure = failed => return Err(failure),
-            wants_more = feed.fill(far) => wants_more,
+            needs_more = sender.fill(far) => needs_more,
         };
-        if !wants_more {
+        if !needs_more {
             break;
         }
         if tries_max >= 0 && tries >= tries_max {
             writeln!(out, "Dropping out copy after {tries} retries")?;
-            feed.end();
+            sender.end();
             break;
         }
         tries += 1;
-        writeln!(out, "Resuming copy at {} bytes, retry {tries}/{tries_max}", feed.sent)?;
+        writeln!(out, "Resuming copy at {} bytes, retry {tries}/{tries_max}", sender.sent)?;
         out.flush()?;
     }
     match unpacked.await {
@@ -257,12 +257,12 @@ impl Write for Chunks {
     }
 }
 
-/// The sending side of a pipe whose reader asks for each piece, so that the sender knows whether it wants more.
-struct Feed {
+/// The sending side of a pipe. The reader requests each piece, so the sender knows whether the reader needs more.
+struct DemandSender {
     requests: mpsc::Receiver<()>,
     pieces: Option<mpsc::Sender<Bytes>>,
-    /// Whether a request of the reader is not answered yet.
-    asked: bool,
+    /// Whether a request of the reader is pending.
+    is_requested: bool,
     /// Bytes that were sent.
     sent: u64,
 }
@@ -274,22 +274,22 @@ struct Reader {
     rest: Bytes,
 }
 
-fn feed() -> (Feed, Reader) {
-    let ((to_ask, requests), (to_send, pieces)) = (mpsc::channel(1), mpsc::channel(1));
-    let feed = Feed { requests, pieces: Some(to_send), asked: false, sent: 0 };
-    (feed, Reader { requests: to_ask, pieces, rest: Bytes::new() })
+fn pipe() -> (DemandSender, Reader) {
+    let ((request_sender, requests), (piece_sender, pieces)) = (mpsc::channel(1), mpsc::channel(1));
+    let sender = DemandSender { requests, pieces: Some(piece_sender), is_requested: false, sent: 0 };
+    (sender, Reader { requests: request_sender, pieces, rest: Bytes::new() })
 }
 
-impl Feed {
-    /// Sends everything from a stream, and returns whether the reader wants more.
+impl DemandSender {
+    /// Sends everything from a stream, and returns whether the reader needs more.
     async fn fill(&mut self, mut from: DuplexStream) -> bool {
         let mut buffer = vec![0; BLOCK_BYTES];
         loop {
             let count = from.read(&mut buffer).await.unwrap_or(0);
-            if !self.asked && self.requests.recv().await.is_none() {
+            if !self.is_requested && self.requests.recv().await.is_none() {
                 return false;
             }
-            self.asked = count == 0;
+            self.is_requested = count == 0;
             if count == 0 {
                 return true;
             }
@@ -330,24 +330,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resumable_copy_starts_at_a_byte() {
+    fn resumable_copy_starts_at_a_byte() {
         assert_eq!(archive_command("/a b", false, 0), ["tar", "cf", "-", "/a b"]);
         assert_eq!(archive_command("/it's", true, 5), ["sh", "-c", "tar cf - '/it'\\''s' | tail -c+5"]);
     }
 
     #[tokio::test]
-    async fn the_sender_knows_whether_the_reader_wants_more() {
-        let (mut feed, mut reader) = feed();
+    async fn sender_knows_whether_the_reader_needs_more() {
+        let (mut sender, mut reader) = pipe();
         let reading = tokio::task::spawn_blocking(move || {
             let mut all = vec![0; 6];
             reader.read_exact(&mut all).map(|()| all)
         });
-        for (piece, wants_more) in [(b"abc", true), (b"def", false)] {
+        for (piece, needs_more) in [(b"abc", true), (b"def", false)] {
             let (mut near, far) = tokio::io::duplex(64);
             near.write_all(piece).await.unwrap();
             drop(near);
-            assert_eq!(feed.fill(far).await, wants_more);
+            assert_eq!(sender.fill(far).await, needs_more);
         }
-        assert_eq!((reading.await.unwrap().unwrap(), feed.sent), (b"abcdef".to_vec(), 6));
+        assert_eq!((reading.await.unwrap().unwrap(), sender.sent), (b"abcdef".to_vec(), 6));
     }
 }

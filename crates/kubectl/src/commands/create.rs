@@ -146,7 +146,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Creates an object. A resource version in it has no meaning.
+/// Creates an object. Its resource version is ignored.
 pub(super) async fn create(context: &Context, info: &Info, options: &WriteOptions) -> Result<Value, Failure> {
     let mut object = info.object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -18,7 +18,7 @@ use crate::pods::{self, PODS};
 use crate::resources::{Builder, Info};
 use crate::stream::terminal;
 use crate::{Context, Failure, Invocation, generate as generators};
-use generate::{DebugOptions, Generated, ephemeral_patch, non_root_warning};
+use generate::{DebugOptions, DebugPod, ephemeral_patch, non_root_warning};
 use profile::{Keep, Profile};
 
 pub(super) static COMMAND: Command = Command {
@@ -307,7 +307,7 @@ async fn debug_node(
     info: &Info,
     options: &DebugOptions,
 ) -> Result<(Value, String), Failure> {
-    let Generated { pod, container } =
+    let DebugPod { pod, container } =
         generate::node_pod(&info.name, &random_suffix(), options).map_err(Failure::new)?;
     let name = Meta::of(&pod).name().to_owned();
     let text = format!("Creating debugging pod {name} with container {container} on node {}.", info.name);
@@ -324,7 +324,7 @@ async fn debug_pod(
     options: &DebugOptions,
 ) -> Result<(Value, String), Failure> {
     let name = container_name(context, invocation, &info.object, options)?;
-    let Generated { pod, container } = generate::ephemeral(&info.object, &name, options).map_err(Failure::new)?;
+    let DebugPod { pod, container } = generate::ephemeral(&info.object, &name, options).map_err(Failure::new)?;
     if let Some(warning) = non_root_warning(&pod, &container) {
         writeln!(context.err(), "{warning}")?;
     }
@@ -362,7 +362,7 @@ async fn debug_copy(
         })
     });
     printed?;
-    let Generated { pod, container } = generated.map_err(Failure::new)?;
+    let DebugPod { pod, container } = generated.map_err(Failure::new)?;
     if let Some(warning) = non_root_warning(&pod, &container) {
         writeln!(context.err(), "{warning}")?;
     }

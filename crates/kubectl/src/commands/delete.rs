@@ -1,4 +1,4 @@
-//! `kubectl delete`: deletes objects, and waits until they are gone.
+//! `kubectl delete`: deletes objects, and waits for their removal.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
@@ -57,7 +57,7 @@ pub(super) static COMMAND: Command = Command {
             flags::filename("Files, directories, or URLs that identify the objects to delete."),
             Flag::bool(
                 "force",
-                "Remove objects from the API at once, without confirmation that their processes have stopped.",
+                "Remove objects from the API immediately, without confirmation that their processes have stopped.",
             ),
             Flag::int(
                 "grace-period",
@@ -77,7 +77,7 @@ pub(super) static COMMAND: Command = Command {
             Flag::text("raw", "", "Path on the API server to send a DELETE request to."),
             Flag::bool("recursive", "Also process the subdirectories of the directories in --filename.").short('R'),
             Flag::duration("timeout", "0s", "Maximum time to wait for the deletion; 0 means no limit."),
-            Flag::bool("wait", "Wait until the objects are gone, including their finalizers.").default("true"),
+            Flag::bool("wait", "Wait until the objects are removed, including their finalizers.").default("true"),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -146,7 +146,7 @@ fn options(context: &Context, invocation: &Invocation) -> Result<Deletion, Failu
         }
         grace = 1;
     }
-    // Zero without --force would lose data by accident.
+    // Zero without --force could lose data accidentally.
     if grace == 0 && !force {
         grace = 1;
     }
@@ -240,9 +240,9 @@ pub(super) async fn delete_all(
             ..DeleteOptions::default()
         };
         match client.delete(&info.target(), &options).await {
-            Ok(answer) => {
+            Ok(response) => {
                 print(context, deletion, info)?;
-                let uid = answer.str_at(&["details", "uid"]).or(answer.str_at(&["metadata", "uid"]));
+                let uid = response.str_at(&["details", "uid"]).or(response.str_at(&["metadata", "uid"]));
                 uids.pop();
                 uids.push(uid.map(str::to_owned));
             }

@@ -102,7 +102,7 @@ async fn compare(context: &Context, invocation: &Invocation) -> Result<bool, Fai
         ..WriteOptions::default()
     };
     let differ = Differ { context, invocation, client, options, server_side };
-    let mut visited = Visited::default();
+    let mut visited = DiffedObjects::default();
     for info in infos {
         let (name, before, after) = differ.versions(info, &mut visited).await?;
         write(live.path(), &name, &before)?;
@@ -119,7 +119,7 @@ async fn compare(context: &Context, invocation: &Invocation) -> Result<bool, Fai
 
 /// The objects and namespaces of the files.
 #[derive(Default)]
-struct Visited {
+struct DiffedObjects {
     namespaces: BTreeSet<String>,
     uids: BTreeSet<String>,
 }
@@ -133,9 +133,9 @@ struct Differ<'a> {
 }
 
 impl Differ<'_> {
-    /// Returns the file name of an object, the live object, and the object as it would be after apply. The live object
+    /// Returns the file name of an object, the live object, and the result that apply would have. The live object
     /// is `null` if it does not exist.
-    async fn versions(&self, mut info: Info, visited: &mut Visited) -> Result<(String, Value, Value), Failure> {
+    async fn versions(&self, mut info: Info, visited: &mut DiffedObjects) -> Result<(String, Value, Value), Failure> {
         let local = info.object.clone();
         let name = info_name(&info);
         let mut attempt = 1;
@@ -165,7 +165,7 @@ impl Differ<'_> {
         Ok((name, before, after))
     }
 
-    /// Returns the object as it would be after apply.
+    /// Returns the result that apply would have.
     async fn merged(&self, info: &Info, local: &Value, locked: bool) -> Result<Value, Failure> {
         if self.server_side {
             let patch = Patch::Apply(local.clone());
@@ -189,7 +189,7 @@ impl Differ<'_> {
     }
 
     /// Returns the objects that `apply --prune` would delete.
-    async fn pruned(&self, kinds: &Kinds, visited: &Visited) -> Result<Vec<Value>, Failure> {
+    async fn pruned(&self, kinds: &Kinds, visited: &DiffedObjects) -> Result<Vec<Value>, Failure> {
         let options =
             ListOptions { label_selector: self.invocation.text("selector").to_owned(), ..ListOptions::default() };
         let mut pruned = Vec::new();

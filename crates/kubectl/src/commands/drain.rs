@@ -105,7 +105,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
 }
 
 impl Drain<'_> {
-    /// Drains nodes one after the other.
+    /// Drains nodes sequentially.
     async fn nodes(&self, nodes: &[Info]) -> Result<(), Failure> {
         let mut failures = Vec::new();
         let mut pending = Vec::new();

@@ -40,7 +40,7 @@ pub(super) static COMMAND: Command = Command {
             Flag::int(
                 "chunk-size",
                 "500",
-                "Number of objects to request at a time from large lists; 0 requests all at once.",
+                "Number of objects per request for large lists; 0 requests all objects in one request.",
             ),
             Flag::text("for", "", "Show only the events of one object, as TYPE/NAME."),
             Flag::bool("no-headers", "Leave out the header of the table."),
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_tell_how_often_an_event_was_seen() {
+    fn intervals_have_the_number_of_occurrences() {
         let now = Time::parse("2026-01-01T01:00:00Z").unwrap();
         let check = |event: Value, expect: &str| assert_eq!(interval(&event, now), expect);
         check(value!({"firstTimestamp": "2026-01-01T00:59:00Z", "count": 1}), "60s");

@@ -57,7 +57,11 @@ pub(super) static COMMAND: Command = Command {
             Flag::text("load-balancer-ip", "", "IP address of the load balancer; if empty, the provider chooses one."),
             Flag::text("name", "", "Name of the service, which defaults to that of the object."),
             Flag::text("override-type", "merge", "How --overrides is applied: json, merge, or strategic."),
-            Flag::text("overrides", "", "Inline JSON that changes the generated object, as --override-type says."),
+            Flag::text(
+                "overrides",
+                "",
+                "Inline JSON that changes the generated object, in the way of --override-type.",
+            ),
             Flag::text("port", "", "Port of the service, which defaults to the ports of the object."),
             Flag::text("protocol", "", "Network protocol of the service, TCP by default."),
             Flag::text(

@@ -52,7 +52,7 @@ pub(super) static COMMAND: Command = Command {
             Flag::int(
                 "chunk-size",
                 "500",
-                "Number of objects to request at a time from large lists; 0 requests all at once.",
+                "Number of objects per request for large lists; 0 requests all objects in one request.",
             ),
             Flag::text(
                 "field-selector",
@@ -81,7 +81,7 @@ pub(super) static COMMAND: Command = Command {
                 "output-watch-events",
                 "Print the events of --watch or --watch-only; existing objects come first as ADDED.",
             ),
-            Flag::text("raw", "", "Path to request from the server as it is, with the connection of the kubeconfig."),
+            Flag::text("raw", "", "Path to request from the server unchanged, with the connection of the kubeconfig."),
             Flag::bool(
                 "server-print",
                 "Let the server make the tables, which also covers custom resources and extension APIs.",
@@ -103,7 +103,7 @@ pub(super) static COMMAND: Command = Command {
                  https://pkg.go.dev/text/template.",
             ),
             Flag::bool("watch", "Print the objects, and then each change to them.").short('w'),
-            Flag::bool("watch-only", "Print only changes, not the objects as they are at the start."),
+            Flag::bool("watch-only", "Print only changes, not the existing objects."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -172,7 +172,7 @@ async fn get_raw(context: &Context, invocation: &Invocation) -> Result<(), Failu
     raw::send(context, Method::GET, path, "").await
 }
 
-/// Returns what the command line selects.
+/// Returns the objects that the command line selects.
 fn builder<'a>(context: &'a Context, invocation: &Invocation) -> Result<Builder<'a>, Failure> {
     Ok(Builder::new(context)
         .filenames(invocation)

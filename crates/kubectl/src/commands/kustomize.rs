@@ -31,8 +31,8 @@ pub(super) static COMMAND: Command = Command {
             "as-current-user",
             "Run functions as the user and group of the caller (no effect: functions are not supported).",
         ),
-        Flag::bool("enable-alpha-plugins", "Run plugins (no effect: kustomizations with plugins are refused)."),
-        Flag::bool("enable-helm", "Render Helm charts (no effect: kustomizations with charts are refused)."),
+        Flag::bool("enable-alpha-plugins", "Run plugins (no effect: kustomizations with plugins are rejected)."),
+        Flag::bool("enable-helm", "Render Helm charts (no effect: kustomizations with charts are rejected)."),
         Flag::array("env", "Environment variables of functions (no effect: functions are not supported).").short('e'),
         Flag::text("helm-command", "helm", "Path of the Helm executable (no effect: Helm is not supported)."),
         Flag::list(
@@ -94,7 +94,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     write_files(Path::new(output), &yaml)
 }
 
-/// Writes each object to a file of its own, named after its kind and name, and after its namespace if there are several.
+/// Writes each object to a separate file, named after its kind and name, and after its namespace if there are several.
 fn write_files(directory: &Path, yaml: &str) -> Result<(), Failure> {
     let objects: Vec<Value> = apimachinery::yaml::documents(yaml).filter_map(Result::ok).collect();
     let namespaces: BTreeSet<&str> = objects.iter().filter_map(|object| object.str_at(NAMESPACE)).collect();

@@ -98,7 +98,7 @@ impl Changes {
         for key in &self.removed {
             effect.removed |= map.remove(key).is_some();
         }
-        // As in kubectl, a map without entries stays.
+        // As in kubectl, an empty map is kept.
         metadata.insert(kind.key(), map);
         effect
     }
@@ -179,7 +179,7 @@ pub(super) fn patch(invocation: &Invocation, old: &Value, new: &mut Value) -> Pa
     Patch::Merge(merge::diff(&old, new))
 }
 
-/// Sends the change of an object, and returns the server's answer.
+/// Sends the change of an object, and returns the server's response.
 pub(super) async fn send(
     context: &Context,
     invocation: &Invocation,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effect_of_changes_is_reported() {
+    fn effect_of_changes_is_reported() {
         let mut object = value!({"metadata": {"labels": {"a": "1", "b": "2"}}});
         let changes = |new: &[(&str, &str)], removed: &[&str]| Changes {
             new: new.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),

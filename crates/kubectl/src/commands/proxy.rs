@@ -3,8 +3,10 @@
 mod filter;
 mod server;
 
-use std::io::Write;
+use std::io::{self, Write};
 
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio::net::{TcpListener, UnixListener};
 
 use filter::Filter;
@@ -13,6 +15,9 @@ use server::Server;
 use crate::command::{Command, Flag, Group};
 use crate::failure::go_io_error;
 use crate::{Context, Failure, Invocation};
+
+/// Connections that wait until they are accepted.
+const CONNECTIONS_WAITING_MAX: i32 = 128;
 
 pub(super) static COMMAND: Command = Command {
     name: "proxy",
@@ -121,15 +126,43 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     if std::fs::symlink_metadata(socket).is_ok_and(|it| std::os::unix::fs::FileTypeExt::is_socket(&it.file_type())) {
         std::fs::remove_file(socket)?;
     }
-    let listener = UnixListener::bind(socket)
+    let listener = listen_unix(socket)
         .map_err(|error| Failure::new(format!("listen unix {socket}: bind: {}", go_io_error(&error))))?;
-    std::fs::set_permissions(socket, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     announce(context, socket)?;
     server.serve_unix(listener).await
+}
+
+/// Listens on a Unix socket that only its owner may connect to. The file gets the mode of the unbound socket, so that there
+/// is no moment at which others could connect.
+fn listen_unix(path: &str) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RWXU)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, CONNECTIONS_WAITING_MAX)?;
+    UnixListener::from_std(socket.into())
 }
 
 fn announce(context: &Context, address: &str) -> Result<(), Failure> {
     let mut out = context.out();
     writeln!(out, "Starting to serve on {address}")?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn unix_socket_admits_only_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = listen_unix(path.to_str().unwrap()).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o077, 0);
+        let (accepted, connected) = tokio::join!(listener.accept(), tokio::net::UnixStream::connect(&path));
+        accepted.unwrap();
+        connected.unwrap();
+    }
 }

@@ -61,7 +61,7 @@ pub(super) static COMMAND: Command = Command {
             Flag::bool("save-config", "Store the configuration in the annotation that kubectl apply uses."),
             Flag::text("subresource", "", "Subresource to replace instead of the object itself."),
             Flag::duration("timeout", "0s", "With --force, maximum time to wait for the deletion; 0 means 5 minutes."),
-            Flag::bool("wait", "With --force, wait until the old objects are gone, including their finalizers."),
+            Flag::bool("wait", "With --force, wait until the old objects are removed, including their finalizers."),
         ],
     ],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),

@@ -36,7 +36,7 @@ pub(super) static COMMAND: Command = Command {
 /// The files with the objects of a command.
 const FILENAME: Flag = flags::filename("Files, directories, or URLs with the objects to look up on the server.");
 
-/// Returns the objects of the command line as they are on the server.
+/// Reads the objects of the command line from the server.
 async fn find(context: &Context, invocation: &Invocation) -> Result<Found, Failure> {
     Builder::new(context)
         .namespace(&context.namespace()?)

@@ -68,7 +68,11 @@ pub(super) static COMMAND: Command = Command {
                 "Keep standard input of the container open after the first client detaches.",
             ),
             Flag::text("override-type", "merge", "How --overrides is applied: json, merge, or strategic."),
-            Flag::text("overrides", "", "Inline JSON that changes the generated object, as --override-type says."),
+            Flag::text(
+                "overrides",
+                "",
+                "Inline JSON that changes the generated object, in the way of --override-type.",
+            ),
             Flag::duration(
                 "pod-running-timeout",
                 "1m0s",

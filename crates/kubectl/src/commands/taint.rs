@@ -60,7 +60,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
         true => builder.types_or_names(false, &["node".to_owned()]).select_all(all),
         false => builder.names("node", &resources[1..]),
     };
-    // As in kubectl, the message does not say that it was a dry run.
+    // As in kubectl, the message does not mention a dry run.
     let mut results = Results::new(context, invocation, DryRun::None, Form::Typed)?;
     let found = builder.found().await?;
     let mut failures = found.failures;

@@ -5,9 +5,9 @@ use apimachinery::{Value, go};
 use super::common;
 use super::read::{Read, quantity_text};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
-pub(super) fn autoscaler(w: &mut Writer<'_>, scaler: &Value, _: &Related) -> Rendered {
+pub(super) fn autoscaler(w: &mut Writer<'_>, scaler: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = scaler.sub("spec");
     let is_old = scaler.text("apiVersion") == "autoscaling/v1";
     common::identity(w, scaler);

@@ -8,12 +8,12 @@ use super::common::{self, optional_bool};
 use super::pod::write_template;
 use super::read::Read;
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 /// The length after which a list of completed indexes is cut.
 const INDEXES_LENGTH: usize = 50;
 
-pub(super) fn job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
+pub(super) fn job(w: &mut Writer<'_>, job: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = job.sub("spec");
     common::identity(w, job);
     write_selector(w, spec.sub("selector"));
@@ -94,7 +94,7 @@ fn int_or_unset(value: &Value, unit: &str) -> String {
     value.as_int().map_or_else(|| "<unset>".to_owned(), |int| format!("{int}{unit}"))
 }
 
-pub(super) fn cron_job(w: &mut Writer<'_>, job: &Value, _: &Related) -> Rendered {
+pub(super) fn cron_job(w: &mut Writer<'_>, job: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = job.sub("spec");
     common::identity(w, job);
     common::metadata(w, job);

@@ -17,7 +17,7 @@ use x509_parser::x509::X509Name;
 use super::common;
 use super::read::{Read, name};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 /// The parts of a subject that may have several values, with their object identifiers.
 const SUBJECT: [(&str, &str); 7] = [
@@ -32,7 +32,7 @@ const SUBJECT: [(&str, &str); 7] = [
 const COMMON_NAME: &str = "2.5.4.3";
 const SERIAL_NUMBER: &str = "2.5.4.5";
 
-pub(super) fn request(w: &mut Writer<'_>, request: &Value, _: &Related) -> Rendered {
+pub(super) fn request(w: &mut Writer<'_>, request: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = request.sub("spec");
     let pem = STANDARD.decode(spec.text("request")).unwrap_or_default();
     let pem = Pem::iter_from_buffer(&pem).next().and_then(Result::ok).filter(|pem| pem.label == "CERTIFICATE REQUEST");

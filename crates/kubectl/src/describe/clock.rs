@@ -1,11 +1,11 @@
-//! The current time and the local time zone: the only inputs of a description besides objects.
+//! The current time and the local time zone: the only inputs of a description other than objects.
 
 use apimachinery::table::human_duration;
 use apimachinery::time::Time;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// The time and the time zone that ages and timestamps are shown in.
+/// The time and the time zone for ages and timestamps.
 #[derive(Clone, Debug)]
 pub struct Clock {
     pub now: Time,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timestamps_are_shown_in_the_local_zone() {
+    fn timestamps_are_in_the_local_zone() {
         let zone = TimeZone::get("Asia/Seoul").unwrap_or_else(|_| TimeZone::fixed(jiff::tz::offset(9)));
         let clock = Clock { now: Time::from_unix(1_000, 0), zone };
         assert_eq!(clock.rfc1123("2026-11-18T08:39:32Z"), "Wed, 18 Nov 2026 17:39:32 +0900");

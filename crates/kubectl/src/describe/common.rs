@@ -8,7 +8,7 @@ use super::read::{Read, name, namespace};
 use super::writer::{Writer, line};
 use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 
-/// The length at which the values of annotations are shown on their own lines and cut.
+/// The length from which the values of annotations are printed on separate lines and cut.
 const ANNOTATION_LENGTH: usize = 140;
 
 /// Writes `Name` and `Namespace`.
@@ -181,7 +181,7 @@ pub fn selector(selector: &Value) -> Result<String, String> {
 }
 
 /// Formats a label selector for a line; `<none>` if it is empty.
-pub fn shown_selector(selector: &Value) -> String {
+pub fn describe_selector(selector: &Value) -> String {
     format_selector((!selector.is_null()).then_some(selector))
 }
 

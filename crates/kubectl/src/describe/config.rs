@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use super::common;
 use super::read::Read;
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
-pub(super) fn config_map(w: &mut Writer<'_>, map: &Value, _: &Related) -> Rendered {
+pub(super) fn config_map(w: &mut Writer<'_>, map: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, map);
     common::metadata(w, map);
     line!(w, 0, "\nData\n====");
@@ -25,7 +25,7 @@ pub(super) fn config_map(w: &mut Writer<'_>, map: &Value, _: &Related) -> Render
     Ok(())
 }
 
-pub(super) fn secret(w: &mut Writer<'_>, secret: &Value, _: &Related) -> Rendered {
+pub(super) fn secret(w: &mut Writer<'_>, secret: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, secret);
     common::metadata(w, secret);
     let kind = secret.text("type");
@@ -42,7 +42,7 @@ pub(super) fn secret(w: &mut Writer<'_>, secret: &Value, _: &Related) -> Rendere
     Ok(())
 }
 
-pub(super) fn service_account(w: &mut Writer<'_>, account: &Value, _: &Related) -> Rendered {
+pub(super) fn service_account(w: &mut Writer<'_>, account: &Value, _: &RelatedObjects) -> WriteResult {
     const TITLE: &str = "Image pull secrets:";
     common::identity(w, account);
     common::metadata(w, account);

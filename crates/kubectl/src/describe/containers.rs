@@ -11,7 +11,7 @@ pub(super) fn write(w: &mut Writer<'_>, title: &str, containers: &[Value], statu
     line!(w, 0, "{title}:{}", if containers.is_empty() { " <none>" } else { "" });
     let indent = if title.starts_with(' ') { " " } else { "" };
     for container in containers {
-        // The last status of a name counts.
+        // The last status with a name is used.
         let status = statuses.iter().rfind(|status| status.text("name") == container.text("name"));
         line!(w, 1, "{indent}{}:", container.text("name"));
         write_image(w, container, status);

@@ -1,10 +1,10 @@
-//! Reading an object and what its description shows besides it.
+//! Reads an object and the related objects of its description.
 
 use apimachinery::{Resource, Value};
 use client::{Client, ListOptions, Target};
 
 use super::query::{Events, Query, Tolerate};
-use super::{Clock, Kind, Related, find, render};
+use super::{Clock, Kind, RelatedObjects, find, render};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -31,16 +31,16 @@ pub async fn describe(
 ) -> Result<String, Error> {
     let kind = find(&resource.group, &resource.kind);
     let object = read(client, kind, resource, namespace, name).await?;
-    let mut related = Related::default();
+    let mut related = RelatedObjects::default();
     for query in kind.map_or(Ok(Vec::new()), |kind| (kind.related)(&object)).map_err(Error::Object)? {
-        let answer = answer(client, &query, settings.chunk_size).await?;
-        related.answers.push((query, answer));
+        let response = response(client, &query, settings.chunk_size).await?;
+        related.responses.push((query, response));
     }
     let events = kind.map_or(Events::Object, |kind| kind.events);
     if settings.show_events && events != Events::None {
         let mut found = Vec::new();
         for query in events.queries(&object) {
-            found.extend(answer(client, &query, settings.chunk_size).await?.unwrap_or_default());
+            found.extend(response(client, &query, settings.chunk_size).await?.unwrap_or_default());
         }
         related.events = Some(found);
     }
@@ -65,7 +65,7 @@ async fn read(
 }
 
 /// Returns the objects that a query selects, or the message of a tolerated failure.
-async fn answer(client: &Client, query: &Query, chunk_size: u32) -> Result<Result<Vec<Value>, String>, Error> {
+async fn response(client: &Client, query: &Query, chunk_size: u32) -> Result<Result<Vec<Value>, String>, Error> {
     let found = if query.name.is_empty() {
         let options = ListOptions {
             label_selector: query.label_selector.clone(),

@@ -1,4 +1,4 @@
-//! Any object, field by field: for kinds without a description of their own.
+//! Any object, field by field: for kinds without a specific description.
 
 use apimachinery::{Object, Value};
 

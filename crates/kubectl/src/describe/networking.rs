@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use apimachinery::Value;
 
-use super::common::{self, shown_selector};
+use super::common::{self, describe_selector};
 use super::query::{Query, SERVICES, Tolerate};
 use super::read::{Read, int_or_string, name, namespace};
 use super::service::{endpoints_of, slices_of};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 /// Returns queries for the Services of all backends, and for their endpoints.
 pub(super) fn ingress_queries(ingress: &Value) -> Result<Vec<Query>, String> {
@@ -26,7 +26,7 @@ fn backend_queries(namespace: &str, service: &str) -> [Query; 2] {
     [slices_of(namespace, service), get]
 }
 
-pub(super) fn ingress(w: &mut Writer<'_>, ingress: &Value, related: &Related) -> Rendered {
+pub(super) fn ingress(w: &mut Writer<'_>, ingress: &Value, related: &RelatedObjects) -> WriteResult {
     let spec = ingress.sub("spec");
     let describe = |backend: &Value| backend_text(namespace(ingress), backend, related);
     line!(w, 0, "Name:\t{}", name(ingress));
@@ -77,14 +77,14 @@ fn addresses(ingress: &[Value]) -> String {
 }
 
 /// Formats a backend: a Service with its endpoints, or a resource.
-fn backend_text(namespace: &str, backend: &Value, related: &Related) -> String {
+fn backend_text(namespace: &str, backend: &Value, related: &RelatedObjects) -> String {
     let service = backend.sub("service");
     if !service.is_null() {
         let (number, port_name) = (service.int("port.number"), service.text("port.name"));
         let port = if number == 0 { port_name.to_owned() } else { number.to_string() };
         let name_and_port = format!("{}:{port}", service.text("name"));
         let [slices, get] = backend_queries(namespace, service.text("name"));
-        let found = related.answer(&slices).and_then(|slices| Ok((slices, related.answer(&get)?)));
+        let found = related.response(&slices).and_then(|slices| Ok((slices, related.response(&get)?)));
         return match found {
             Ok((slices, found)) => {
                 let ports = found.first().map(|service| service.list("spec.ports")).unwrap_or_default();
@@ -106,7 +106,7 @@ fn backend_text(namespace: &str, backend: &Value, related: &Related) -> String {
     format!("APIGroup: {group}, Kind: {}, Name: {}", resource.text("kind"), resource.text("name"))
 }
 
-pub(super) fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(class));
     common::metadata(w, class);
     line!(w, 0, "Controller:\t{}", class.text("spec.controller"));
@@ -122,7 +122,7 @@ pub(super) fn ingress_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> R
     Ok(())
 }
 
-pub(super) fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &Related) -> Rendered {
+pub(super) fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(cidr));
     common::metadata(w, cidr);
     line!(w, 0, "CIDRs:\t{}", cidr.texts("spec.cidrs").join(", "));
@@ -134,7 +134,7 @@ pub(super) fn service_cidr(w: &mut Writer<'_>, cidr: &Value, _: &Related) -> Ren
     Ok(())
 }
 
-pub(super) fn ip_address(w: &mut Writer<'_>, address: &Value, _: &Related) -> Rendered {
+pub(super) fn ip_address(w: &mut Writer<'_>, address: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(address));
     common::metadata(w, address);
     let parent = address.sub("spec.parentRef");
@@ -164,7 +164,7 @@ const DIRECTIONS: [Direction; 2] = [
     Direction { policy: "Egress", name: "egress", rules: "egress", peers: "to", peer: "To", any: "destination" },
 ];
 
-pub(super) fn network_policy(w: &mut Writer<'_>, policy: &Value, _: &Related) -> Rendered {
+pub(super) fn network_policy(w: &mut Writer<'_>, policy: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = policy.sub("spec");
     common::identity(w, policy);
     let created = w.clock.long(policy.text("metadata.creationTimestamp"));
@@ -176,7 +176,7 @@ pub(super) fn network_policy(w: &mut Writer<'_>, policy: &Value, _: &Related) ->
     if selector.map("matchLabels").is_empty() && selector.list("matchExpressions").is_empty() {
         line!(w, 2, "<none> (Allowing the specific traffic to all pods in this namespace)");
     } else {
-        line!(w, 2, "{}", shown_selector(selector));
+        line!(w, 2, "{}", describe_selector(selector));
     }
     let types = spec.texts("policyTypes");
     for direction in &DIRECTIONS {
@@ -224,10 +224,10 @@ fn write_rules(w: &mut Writer<'_>, direction: &Direction, rules: &[Value]) {
 fn write_peer(w: &mut Writer<'_>, peer: &Value) {
     let (namespaces, pods) = (peer.sub("namespaceSelector"), peer.sub("podSelector"));
     if !namespaces.is_null() {
-        line!(w, 3, "NamespaceSelector: {}", shown_selector(namespaces));
+        line!(w, 3, "NamespaceSelector: {}", describe_selector(namespaces));
     }
     if !pods.is_null() {
-        line!(w, 3, "PodSelector: {}", shown_selector(pods));
+        line!(w, 3, "PodSelector: {}", describe_selector(pods));
     }
     let block = peer.sub("ipBlock");
     if namespaces.is_null() && pods.is_null() && !block.is_null() {

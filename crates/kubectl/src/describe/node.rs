@@ -11,11 +11,11 @@ use super::common;
 use super::query::{LEASES, PODS, Query, RESOURCE_SLICES, Tolerate};
 use super::read::{Read, name, namespace, quantity, quantity_text};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 const ROLE_LABEL_PREFIX: &str = "node-role.kubernetes.io/";
 const ROLE_LABEL: &str = "kubernetes.io/role";
-const POOLS_SHOWN: usize = 10;
+const POOLS_MAX: usize = 10;
 
 pub(super) fn queries(node: &Value) -> Result<Vec<Query>, String> {
     let node = name(node);
@@ -27,7 +27,7 @@ pub(super) fn queries(node: &Value) -> Result<Vec<Query>, String> {
     ])
 }
 
-pub(super) fn node(w: &mut Writer<'_>, node: &Value, related: &Related) -> Rendered {
+pub(super) fn node(w: &mut Writer<'_>, node: &Value, related: &RelatedObjects) -> WriteResult {
     let (spec, status) = (node.sub("spec"), node.sub("status"));
     line!(w, 0, "Name:\t{}", name(node));
     line!(w, 0, "Roles:\t{}", roles(node.map("metadata.labels")));
@@ -122,11 +122,11 @@ fn write_slices(w: &mut Writer<'_>, slices: &[Value]) {
     line!(w, 0, "Node-Local ResourceSlices:");
     line!(w, 1, "Driver\tPool\tSlices\tDevices");
     line!(w, 1, "------\t----\t------\t-------");
-    for (driver, pool, slices, devices) in pools.values().take(POOLS_SHOWN) {
+    for (driver, pool, slices, devices) in pools.values().take(POOLS_MAX) {
         line!(w, 1, "{driver}\t{pool}\t{slices}\t{devices}");
     }
-    if pools.len() > POOLS_SHOWN {
-        line!(w, 1, "...and {} more pools", pools.len() - POOLS_SHOWN);
+    if pools.len() > POOLS_MAX {
+        line!(w, 1, "...and {} more pools", pools.len() - POOLS_MAX);
     }
 }
 

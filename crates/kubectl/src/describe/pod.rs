@@ -8,9 +8,9 @@ use super::containers;
 use super::read::Read;
 use super::volumes;
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
-pub(super) fn pod(w: &mut Writer<'_>, pod: &Value, _: &Related) -> Rendered {
+pub(super) fn pod(w: &mut Writer<'_>, pod: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = pod.sub("spec");
     common::identity(w, pod);
     write_placement(w, pod);
@@ -159,7 +159,7 @@ fn write_spread(w: &mut Writer<'_>, spec: &Value, indent: &str) {
 fn spread(constraint: &Value) -> String {
     let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
     let selector = match constraint.has("labelSelector") {
-        true => format!(" for selector {}", common::shown_selector(constraint.sub("labelSelector"))),
+        true => format!(" for selector {}", common::describe_selector(constraint.sub("labelSelector"))),
         false => String::new(),
     };
     format!("{key}:{action} when max skew {} is exceeded{selector}", constraint.int("maxSkew"))

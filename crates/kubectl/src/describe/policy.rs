@@ -9,7 +9,7 @@ use super::common;
 use super::query::{LIMIT_RANGES, Query, RESOURCE_QUOTAS, Tolerate};
 use super::read::{Read, int_or_string, name, quantity, quantity_text};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 /// The scopes of a quota, each with the text about the pods that it selects.
 const SCOPES: [(&str, &str); 4] = [
@@ -40,7 +40,7 @@ pub(super) fn namespace_queries(namespace: &Value) -> Result<Vec<Query>, String>
     Ok(vec![within(&RESOURCE_QUOTAS), within(&LIMIT_RANGES)])
 }
 
-pub(super) fn namespace(w: &mut Writer<'_>, namespace: &Value, related: &Related) -> Rendered {
+pub(super) fn namespace(w: &mut Writer<'_>, namespace: &Value, related: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(namespace));
     common::metadata(w, namespace);
     line!(w, 0, "Status:\t{}", namespace.text("status.phase"));
@@ -123,14 +123,14 @@ fn write_limits(w: &mut Writer<'_>, range: &Value, indent: &str) {
     }
 }
 
-pub(super) fn limit_range(w: &mut Writer<'_>, range: &Value, _: &Related) -> Rendered {
+pub(super) fn limit_range(w: &mut Writer<'_>, range: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, range);
     write_limits_header(w, "");
     write_limits(w, range, "");
     Ok(())
 }
 
-pub(super) fn quota(w: &mut Writer<'_>, quota: &Value, _: &Related) -> Rendered {
+pub(super) fn quota(w: &mut Writer<'_>, quota: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, quota);
     write_scopes(w, quota, 0, " * ");
     line!(w, 0, "Resource\tUsed\tHard");
@@ -151,7 +151,7 @@ fn used_like(hard: &Value, used: &Object, resource: &str) -> String {
     Quantity::new(amount.value(), format).to_string()
 }
 
-pub(super) fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related) -> Rendered {
+pub(super) fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, budget);
     if budget.has("spec.minAvailable") {
         line!(w, 0, "Min available:\t{}", int_or_string(budget.sub("spec.minAvailable")));
@@ -159,7 +159,7 @@ pub(super) fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related)
         line!(w, 0, "Max unavailable:\t{}", int_or_string(budget.sub("spec.maxUnavailable")));
     }
     if budget.has("spec.selector") {
-        line!(w, 0, "Selector:\t{}", common::shown_selector(budget.sub("spec.selector")));
+        line!(w, 0, "Selector:\t{}", common::describe_selector(budget.sub("spec.selector")));
     } else {
         line!(w, 0, "Selector:\t<unset>");
     }
@@ -176,7 +176,7 @@ pub(super) fn disruption_budget(w: &mut Writer<'_>, budget: &Value, _: &Related)
     Ok(())
 }
 
-pub(super) fn priority_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn priority_class(w: &mut Writer<'_>, class: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(class));
     line!(w, 0, "Value:\t{}", class.int("value"));
     line!(w, 0, "GlobalDefault:\t{}", class.flag("globalDefault"));

@@ -2,8 +2,8 @@
 
 use apimachinery::Value;
 
-use super::Related;
-use super::Rendered;
+use super::RelatedObjects;
+use super::WriteResult;
 use super::common;
 use super::read::{Read, name};
 use super::writer::{Writer, line};
@@ -18,7 +18,7 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-pub(super) fn role(w: &mut Writer<'_>, role: &Value, _: &Related) -> Rendered {
+pub(super) fn role(w: &mut Writer<'_>, role: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(role));
     common::metadata(w, role);
     line!(w, 0, "PolicyRule:");
@@ -31,7 +31,7 @@ pub(super) fn role(w: &mut Writer<'_>, role: &Value, _: &Related) -> Rendered {
     Ok(())
 }
 
-pub(super) fn binding(w: &mut Writer<'_>, binding: &Value, _: &Related) -> Rendered {
+pub(super) fn binding(w: &mut Writer<'_>, binding: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(binding));
     common::metadata(w, binding);
     line!(w, 0, "Role:");

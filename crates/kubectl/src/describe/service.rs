@@ -7,10 +7,10 @@ use super::common;
 use super::query::{ENDPOINT_SLICES, Query, Tolerate};
 use super::read::{Read, int_or_string, join_host_port, name, namespace};
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
-/// The number of endpoints that are shown.
-const ENDPOINTS_SHOWN: usize = 3;
+/// The number of endpoints that are printed.
+const ENDPOINTS_MAX: usize = 3;
 
 /// Returns a query for the EndpointSlices of a Service.
 pub(super) fn slices_of(namespace: &str, service: &str) -> Query {
@@ -22,7 +22,7 @@ pub(super) fn queries(service: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![slices_of(namespace(service), name(service))])
 }
 
-pub(super) fn service(w: &mut Writer<'_>, service: &Value, related: &Related) -> Rendered {
+pub(super) fn service(w: &mut Writer<'_>, service: &Value, related: &RelatedObjects) -> WriteResult {
     let spec = service.sub("spec");
     common::identity(w, service);
     common::metadata(w, service);
@@ -108,7 +108,7 @@ pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
         };
         for (port, endpoint) in ports.iter().flat_map(|port| slice.list("endpoints").iter().map(move |e| (port, e))) {
             // An endpoint that is not ready still marks the list as longer than shown.
-            more |= listed.len() == ENDPOINTS_SHOWN;
+            more |= listed.len() == ENDPOINTS_MAX;
             if endpoint.sub("conditions.ready").as_bool() == Some(false) {
                 continue;
             }
@@ -123,10 +123,10 @@ pub(super) fn endpoints_of(slices: &[Value], port_name: &str) -> String {
         }
     }
     let list = listed.join(",");
-    if more { format!("{list} + {} more...", count - ENDPOINTS_SHOWN) } else { list }
+    if more { format!("{list} + {} more...", count - ENDPOINTS_MAX) } else { list }
 }
 
-pub(super) fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &Related) -> Rendered {
+pub(super) fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, endpoints);
     common::metadata(w, endpoints);
     line!(w, 0, "Subsets:");
@@ -149,7 +149,7 @@ pub(super) fn endpoints(w: &mut Writer<'_>, endpoints: &Value, _: &Related) -> R
     Ok(())
 }
 
-pub(super) fn endpoint_slice(w: &mut Writer<'_>, slice: &Value, _: &Related) -> Rendered {
+pub(super) fn endpoint_slice(w: &mut Writer<'_>, slice: &Value, _: &RelatedObjects) -> WriteResult {
     common::identity(w, slice);
     common::metadata(w, slice);
     line!(w, 0, "AddressType:\t{}", slice.text("addressType"));

@@ -9,7 +9,7 @@ use super::query::{PODS, Query};
 use super::read::{Read, go_list, name, namespace, quantity_text};
 use super::volumes;
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 const BETA_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
@@ -18,7 +18,7 @@ const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
 const ACCESS_MODES: [(&str, &str); 4] =
     [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
 
-pub(super) fn volume(w: &mut Writer<'_>, volume: &Value, _: &Related) -> Rendered {
+pub(super) fn volume(w: &mut Writer<'_>, volume: &Value, _: &RelatedObjects) -> WriteResult {
     let spec = volume.sub("spec");
     line!(w, 0, "Name:\t{}", name(volume));
     common::metadata(w, volume);
@@ -80,7 +80,7 @@ pub(super) fn claim_queries(claim: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![Query::list(&PODS, namespace(claim))])
 }
 
-pub(super) fn claim(w: &mut Writer<'_>, claim: &Value, related: &Related) -> Rendered {
+pub(super) fn claim(w: &mut Writer<'_>, claim: &Value, related: &RelatedObjects) -> WriteResult {
     common::identity(w, claim);
     line!(w, 0, "StorageClass:\t{}", class(claim));
     common::phase(w, claim);
@@ -176,7 +176,7 @@ pub(super) fn write_claim_templates(w: &mut Writer<'_>, templates: &[Value]) {
     }
 }
 
-pub(super) fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn class_description(w: &mut Writer<'_>, class: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(class));
     let annotations = class.map("metadata.annotations");
     let set = |annotation: &&str| annotations.get(annotation).and_then(Value::as_str) == Some("true");
@@ -205,7 +205,7 @@ pub(super) fn class_description(w: &mut Writer<'_>, class: &Value, _: &Related) 
     Ok(())
 }
 
-pub(super) fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &Related) -> Rendered {
+pub(super) fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(class));
     line!(w, 0, "Annotations:\t{}", format_labels(class.at(&["metadata", "annotations"])));
     line!(w, 0, "DriverName:\t{}", class.text("driverName"));
@@ -213,7 +213,7 @@ pub(super) fn attributes_class(w: &mut Writer<'_>, class: &Value, _: &Related) -
     Ok(())
 }
 
-pub(super) fn csi_node(w: &mut Writer<'_>, node: &Value, _: &Related) -> Rendered {
+pub(super) fn csi_node(w: &mut Writer<'_>, node: &Value, _: &RelatedObjects) -> WriteResult {
     line!(w, 0, "Name:\t{}", name(node));
     common::metadata(w, node);
     common::time(w, "CreationTimestamp", node.text("metadata.creationTimestamp"));

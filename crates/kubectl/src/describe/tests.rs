@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::query::{Events, Query};
 use super::read::{Read, name, namespace};
-use super::{Clock, Related, find, render};
+use super::{Clock, RelatedObjects, find, render};
 
 /// All objects of a cluster, one per line.
 const OBJECTS: &str = include_str!("tests/objects.jsonl");
@@ -17,7 +17,7 @@ const OBJECTS: &str = include_str!("tests/objects.jsonl");
 const EXPECTED: &str = include_str!("tests/expected.txt");
 
 /// Answers a query from the recorded objects.
-fn answer(objects: &[Value], query: &Query) -> Vec<Value> {
+fn response(objects: &[Value], query: &Query) -> Vec<Value> {
     let labels = Selector::parse(&query.label_selector).unwrap();
     let has_field = |object: &Value, term: &str| match term.split_once("!=") {
         Some((path, value)) => object.text(path) != value,
@@ -36,23 +36,23 @@ fn answer(objects: &[Value], query: &Query) -> Vec<Value> {
 fn describe(objects: &[Value], header: &str) -> String {
     let [version, kind, space, wanted, now, events] = header.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let space = if space == "-" { "" } else { space };
-    let is_wanted = |object: &&Value| {
+    let is_selected = |object: &&Value| {
         (object.text("apiVersion"), object.text("kind")) == (version, kind)
             && (namespace(object), name(object)) == (space, wanted)
     };
-    let object = objects.iter().find(is_wanted).unwrap_or_else(|| panic!("no object {header}"));
+    let object = objects.iter().find(is_selected).unwrap_or_else(|| panic!("no object {header}"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let row = find(group, kind);
-    let mut related = Related::default();
+    let mut related = RelatedObjects::default();
     for query in row.map_or(Ok(Vec::new()), |row| (row.related)(object)).unwrap() {
-        let found = answer(objects, &query);
+        let found = response(objects, &query);
         let missing = !query.name.is_empty() && found.is_empty();
-        let answer = if missing { Err(format!("{} {:?} not found", query.resource, query.name)) } else { Ok(found) };
-        related.answers.push((query, answer));
+        let response = if missing { Err(format!("{} {:?} not found", query.resource, query.name)) } else { Ok(found) };
+        related.responses.push((query, response));
     }
     let event_source = row.map_or(Events::Object, |row| row.events);
     if events == "yes" && event_source != Events::None {
-        related.events = Some(event_source.queries(object).iter().flat_map(|query| answer(objects, query)).collect());
+        related.events = Some(event_source.queries(object).iter().flat_map(|query| response(objects, query)).collect());
     }
     let clock = Clock { now: Time::parse(now).unwrap(), zone: TimeZone::UTC };
     render(row, object, &related, &clock).unwrap()

@@ -8,16 +8,16 @@ use super::read::{Read, go_list, go_map, quantity};
 use super::storage;
 use super::writer::{Writer, line};
 
-/// A volume source: the field that selects it, what it is, and its lines.
+/// A volume source: the field that selects it, its description, and its lines.
 struct Source {
     field: &'static str,
     about: &'static str,
     lines: &'static [Line],
-    /// Writes what does not fit into lines.
+    /// Writes the parts that are not lines of fields.
     rest: Option<fn(&mut Writer<'_>, &Value)>,
 }
 
-/// A line: its title, the path of the field and how it is shown.
+/// A line: its title, the path of the field and its format.
 type Line = (&'static str, &'static str, Formatter);
 
 #[derive(Clone, Copy)]
@@ -237,7 +237,7 @@ macro_rules! scale_io {
     };
 }
 
-/// The sources of a pod's volume, in the order in which they are looked for.
+/// The sources of a pod's volume, in the order in which they are checked.
 const POD_SOURCES: [Source; 31] = [
     HOST_PATH,
     source(

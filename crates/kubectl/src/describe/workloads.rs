@@ -10,7 +10,7 @@ use super::query::{PODS, Query, REPLICA_SETS, Tolerate};
 use super::read::{Read, int_or_string, name, namespace};
 use super::storage;
 use super::writer::{Writer, line};
-use super::{Related, Rendered};
+use super::{RelatedObjects, WriteResult};
 
 const TEMPLATE_HASH_LABEL: &str = "pod-template-hash";
 
@@ -32,7 +32,7 @@ pub fn controller_queries(controller: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![Query::list(&PODS, namespace(controller)).with_labels(labels.join(","))])
 }
 
-pub fn controller(w: &mut Writer<'_>, controller: &Value, related: &Related) -> Rendered {
+pub fn controller(w: &mut Writer<'_>, controller: &Value, related: &RelatedObjects) -> WriteResult {
     common::identity(w, controller);
     line!(w, 0, "Selector:\t{}", format_labels(controller.at(&["spec", "selector"])));
     common::metadata(w, controller);
@@ -43,9 +43,9 @@ pub fn controller(w: &mut Writer<'_>, controller: &Value, related: &Related) -> 
     Ok(())
 }
 
-pub fn replica_set(w: &mut Writer<'_>, set: &Value, related: &Related) -> Rendered {
+pub fn replica_set(w: &mut Writer<'_>, set: &Value, related: &RelatedObjects) -> WriteResult {
     common::identity(w, set);
-    line!(w, 0, "Selector:\t{}", common::shown_selector(set.sub("spec.selector")));
+    line!(w, 0, "Selector:\t{}", common::describe_selector(set.sub("spec.selector")));
     common::metadata(w, set);
     common::controlled_by(w, set);
     write_replicas(w, set);
@@ -60,7 +60,7 @@ fn write_replicas(w: &mut Writer<'_>, set: &Value) {
 }
 
 /// Counts the pods of a workload by phase.
-fn write_pod_status(w: &mut Writer<'_>, workload: &Value, related: &Related) {
+fn write_pod_status(w: &mut Writer<'_>, workload: &Value, related: &RelatedObjects) {
     let pods = match related.list(&PODS) {
         Ok(pods) => pods,
         Err(error) => {
@@ -78,7 +78,7 @@ fn is_controlled_by(object: &Value, owner: &Value) -> bool {
     Meta::of(object).controller().is_some_and(|reference| reference.uid() == owner.text("metadata.uid"))
 }
 
-pub fn daemon_set(w: &mut Writer<'_>, set: &Value, related: &Related) -> Rendered {
+pub fn daemon_set(w: &mut Writer<'_>, set: &Value, related: &RelatedObjects) -> WriteResult {
     let status = set.sub("status");
     common::identity(w, set);
     line!(w, 0, "Selector:\t{}", common::selector(set.sub("spec.selector"))?);
@@ -94,7 +94,7 @@ pub fn daemon_set(w: &mut Writer<'_>, set: &Value, related: &Related) -> Rendere
     Ok(())
 }
 
-pub fn stateful_set(w: &mut Writer<'_>, set: &Value, related: &Related) -> Rendered {
+pub fn stateful_set(w: &mut Writer<'_>, set: &Value, related: &RelatedObjects) -> WriteResult {
     let spec = set.sub("spec");
     common::identity(w, set);
     common::time(w, "CreationTimestamp", set.text("metadata.creationTimestamp"));
@@ -121,7 +121,7 @@ pub fn deployment_queries(deployment: &Value) -> Result<Vec<Query>, String> {
     Ok(vec![sets.tolerating(Tolerate::All)])
 }
 
-pub fn deployment(w: &mut Writer<'_>, deployment: &Value, related: &Related) -> Rendered {
+pub fn deployment(w: &mut Writer<'_>, deployment: &Value, related: &RelatedObjects) -> WriteResult {
     let (spec, status) = (deployment.sub("spec"), deployment.sub("status"));
     common::identity(w, deployment);
     common::time(w, "CreationTimestamp", deployment.text("metadata.creationTimestamp"));

@@ -99,7 +99,7 @@ pub fn docker_config(registry: Registry<'_>) -> Entry {
     let auth = STANDARD.encode(format!("{username}:{password}"));
     let fields = [("username", username), ("password", password), ("email", email), ("auth", auth.as_str())];
     let text = |text: &str| go::json(&Value::from(text));
-    // The fields have the order of Docker's type, not of the alphabet.
+    // The fields have the order of Docker's type and are not sorted.
     let fields: Vec<String> = fields
         .iter()
         .filter(|(_, value)| !value.is_empty())
@@ -109,7 +109,7 @@ pub fn docker_config(registry: Registry<'_>) -> Entry {
     Entry { key: DOCKER_CONFIG_KEY.to_owned(), data: json.into_bytes() }
 }
 
-/// Checks that credentials are complete; a file can take their place.
+/// Checks that credentials are complete, or replaced by a file.
 pub fn validate_registry(registry: Registry<'_>, has_files: bool) -> Result<(), Error> {
     let complete = !(registry.username.is_empty() || registry.password.is_empty() || registry.server.is_empty());
     if has_files || complete {

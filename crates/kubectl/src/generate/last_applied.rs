@@ -1,4 +1,5 @@
-//! The annotation with the last applied configuration, which `--save-config` and `kubectl apply` write and `apply` reads.
+//! The annotation with the last applied configuration, which `--save-config` and `kubectl apply` write and `apply`
+//! reads.
 
 use apimachinery::json::Encoder;
 use apimachinery::{Object, Value, go, value};
@@ -10,7 +11,7 @@ pub const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Annotates an object of a built-in kind with its own configuration, in the order of its Go type.
 pub fn save(object: &mut Value) {
-    forget(object);
+    remove_annotation(object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && metadata.get("annotations").and_then(Value::as_object).is_some_and(Object::is_empty)
     {
@@ -28,11 +29,11 @@ pub fn save_untyped(object: &mut Value) {
     put(object, &["metadata", "annotations", ANNOTATION], text);
 }
 
-/// Returns the configuration of an object as it is stored: without the annotation, and with annotations even if there are
-/// none.
+/// Returns the configuration of an object in the stored form: without this annotation, and with `annotations` even if
+/// it is empty.
 pub fn configuration(object: &Value) -> Value {
     let mut object = object.clone();
-    forget(&mut object);
+    remove_annotation(&mut object);
     if object.at(&["metadata", "annotations"]).is_none_or(|annotations| annotations.as_object().is_none()) {
         put(&mut object, &["metadata", "annotations"], Value::object());
     }
@@ -61,7 +62,7 @@ pub fn is_saved(object: &Value) -> bool {
     annotations.is_some_and(|annotations: &Object| annotations.contains_key(ANNOTATION))
 }
 
-fn forget(object: &mut Value) {
+fn remove_annotation(object: &mut Value) {
     if let Some(Value::Object(annotations)) = object.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")) {
         annotations.remove(ANNOTATION);
     }

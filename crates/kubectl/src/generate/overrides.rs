@@ -23,10 +23,10 @@ pub fn apply(object: Value, patch: &str, kind: &str) -> Result<Value, Error> {
     Ok(typed(patched))
 }
 
-/// Words an error like the library of the patch type.
+/// Formats an error like the library of the patch type.
 fn fault(patch_type: PatchType, error: &PatchError) -> Error {
     match (patch_type, error) {
-        // A list replaces the whole object, which then has no kind.
+        // A list replaces the object, which then has no kind.
         (PatchType::Merge, PatchError::NotAnObject("array")) => Error::new(
             "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { \
              APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",

@@ -1,4 +1,4 @@
-//! `KEY=VALUE` arguments: which arguments are pairs, and what they say.
+//! `KEY=VALUE` arguments: separates them from resource arguments and parses them.
 
 use super::Error;
 

@@ -185,7 +185,7 @@ pub fn new_subjects(subjects: rbac::Subjects<'_>, namespace: &str) -> Vec<Value>
 
 /// Whether a name matches a pattern with `*`.
 // DEVIATION: kubectl compares offsets into different parts of the text, so that some patterns with several `*` match
-// nothing; here `*` stands for any text.
+// nothing; here `*` matches any text.
 pub fn name_matches(name: &str, pattern: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return name == pattern };
     let Some(mut left) = name.strip_prefix(first) else { return false };

@@ -16,7 +16,7 @@ pub struct Options<'a> {
     pub namespace: &'a str,
     pub audiences: &'a [String],
     pub duration: Duration,
-    /// The flag was negative, which [`Duration`] cannot say.
+    /// The flag was negative, which [`Duration`] cannot represent.
     pub negative_duration: bool,
     pub bound_kind: &'a str,
     pub bound_name: &'a str,

@@ -46,7 +46,7 @@ fn of_tree(tree: &Value, file: &Path) -> Kubeconfig {
     config
 }
 
-/// Replaces a file at once. A new file can be read by its owner only; a link stays one.
+/// Replaces a file atomically. A new file is readable by its owner only. A symbolic link is kept.
 pub(super) fn store(file: &Path, config: &Kubeconfig) -> Result<(), Failure> {
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -14,7 +14,7 @@ fn cluster(server: &str) -> Entry {
 }
 
 #[test]
-fn an_empty_configuration_has_kubectls_form() {
+fn empty_configuration_has_kubectls_form() {
     let text = apimachinery::yaml::to_string(&Kubeconfig::default().to_value());
     assert_eq!(
         text,
@@ -56,7 +56,7 @@ fn changes_go_to_the_file_that_defines_the_entry() {
 }
 
 #[test]
-fn the_first_file_defines_an_entry() {
+fn first_file_defines_an_entry() {
     let directory = tempfile::tempdir().unwrap();
     let files = files(directory.path(), &["one", "two"]);
     fs::write(&files.files[0], "clusters:\n- name: a\n  cluster: {server: x}\n").unwrap();
@@ -80,7 +80,7 @@ fn paths_are_relative_to_their_file() {
 }
 
 #[test]
-fn a_locked_file_is_not_changed() {
+fn locked_file_is_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     let files = files(directory.path(), &["config"]);
     let _lock = Lock::new(&files.files[0]).unwrap();

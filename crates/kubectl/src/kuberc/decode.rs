@@ -1,4 +1,4 @@
-//! The format of kuberc: YAML documents, of which the first `Preference` of a known version counts.
+//! The format of kuberc: YAML documents, of which the first `Preference` of a known version is used.
 
 use apimachinery::{Value, yaml};
 
@@ -6,9 +6,9 @@ use super::{Alias, Defaults, FlagValue, Preference};
 
 const GROUP: &str = "kubectl.config.k8s.io";
 
-/// A preference with what a strict reader complains about.
+/// A preference with the errors of strict decoding.
 #[derive(Debug, Default)]
-pub(super) struct Decoded {
+pub(super) struct DecodedPreference {
     pub preference: Preference,
     /// `credentialPluginPolicy`.
     pub policy: String,
@@ -31,7 +31,10 @@ struct Fields {
 
 /// Decodes the first preference of a file; `None` if the file is empty. `skipped` receives the number of each other
 /// document, and the reason for which it was skipped.
-pub(super) fn decode_file(text: &str, mut skipped: impl FnMut(usize, &str)) -> Result<Option<Decoded>, NoPreference> {
+pub(super) fn decode_file(
+    text: &str,
+    mut skipped: impl FnMut(usize, &str),
+) -> Result<Option<DecodedPreference>, NoPreference> {
     let mut entry = 0;
     for document in split(text).filter(|document| !document.trim().is_empty()) {
         entry += 1;
@@ -64,7 +67,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn decode(value: &Value, repeated: Vec<String>) -> Result<Decoded, String> {
+fn decode(value: &Value, repeated: Vec<String>) -> Result<DecodedPreference, String> {
     let text = |field: &str| value.str_at(&[field]).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let fields = match version.strip_prefix(GROUP) {
@@ -99,7 +102,7 @@ fn decode(value: &Value, repeated: Vec<String>) -> Result<Decoded, String> {
     let allowlist = if listed { Some(reader.list(value, "", "credentialPluginAllowlist", allowed)?) } else { None };
     let policy = if fields.has_policy { string(value, "credentialPluginPolicy")? } else { String::new() };
     let preference = Preference { defaults, aliases, ..Preference::default() };
-    Ok(Decoded { preference, policy, allowlist, problems: reader.problems })
+    Ok(DecodedPreference { preference, policy, allowlist, problems: reader.problems })
 }
 
 /// Reads an entry of the allowlist.

@@ -4,7 +4,7 @@ use super::{Alias, FlagValue, Preference};
 use crate::Invocation;
 use crate::command::Command;
 
-/// Returns the command line that an alias stands for: its command, the prepended arguments, what the user gave, and the
+/// Returns the command line of an alias: its command, the prepended arguments, the arguments of the user, and the
 /// appended arguments. `at` is the index of the alias.
 pub fn expand_alias(root: &Command, alias: &Alias, args: &[String], at: usize) -> Result<Vec<String>, String> {
     let names: Vec<&str> = alias.command.split_whitespace().collect();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_escapes_the_delimiter() {
+    fn backslash_escapes_the_delimiter() {
         assert_eq!(split(r"metadata/annotations/a.io\/b", '/'), ["metadata", "annotations", "a.io/b"]);
     }
 }

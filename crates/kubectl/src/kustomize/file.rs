@@ -1,4 +1,4 @@
-//! The kustomization file: its fields, their types, and the fields that are refused.
+//! The kustomization file: its fields, their types, and the unsupported fields.
 
 use apimachinery::{Object, Value, yaml};
 
@@ -57,7 +57,7 @@ const VERSION: &str = "kustomize.config.k8s.io/v1beta1";
 const COMPONENT_VERSION: &str = "kustomize.config.k8s.io/v1alpha1";
 
 /// Fields of kustomize that are not supported, with what to do instead.
-const REFUSED: &[(&str, &str)] = &[
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("buildMetadata", "remove the field"),
     ("configurations", "use patches or replacements"),
     ("crds", "use replacements"),
@@ -107,7 +107,8 @@ impl Kustomization {
             return Err(Error::new("kustomization.yaml is empty"));
         }
         check_type(&fields, root)?;
-        if let Some((field, advice)) = REFUSED.iter().find(|(field, _)| lookup(&fields, field).is_some_and(is_set)) {
+        if let Some((field, advice)) = UNSUPPORTED.iter().find(|(field, _)| lookup(&fields, field).is_some_and(is_set))
+        {
             return Err(Error::new(format!("the field '{field}' in {root} is not supported: {advice}")));
         }
         Ok(kustomization)

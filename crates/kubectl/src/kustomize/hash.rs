@@ -25,7 +25,7 @@ fn encode(resource: &Resource) -> Vec<u8> {
     let field = |name: &str| resource.object.get(name).cloned().unwrap_or_else(|| "".into());
     let mut content = Object::new();
     content.insert("kind", resource.kind());
-    // Kustomize looks for the name in the wrong place: the hash does not depend on it.
+    // Kustomize reads the name from a field that does not exist, so the hash does not depend on it.
     content.insert("name", "");
     content.insert("data", field("data"));
     let extra = if resource.kind() == "Secret" {

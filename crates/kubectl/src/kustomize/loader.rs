@@ -19,7 +19,7 @@ pub enum Restriction {
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     root: PathBuf,
-    /// The roots of the kustomizations that led here, which must not be loaded again.
+    /// The roots of the including kustomizations, which must not be loaded again.
     referrers: Vec<PathBuf>,
     restriction: Restriction,
 }
@@ -35,7 +35,7 @@ impl Loader {
         &self.root
     }
 
-    /// Returns the loader of a base or component. A base at or above a directory that led here is a cycle.
+    /// Returns the loader of a base or component. A base at or above the root of an including kustomization is a cycle.
     pub(super) fn enter(&self, path: &str) -> Result<Self, Error> {
         if path.is_empty() {
             return Err(Error::new("new root cannot be empty"));

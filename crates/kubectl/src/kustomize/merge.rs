@@ -25,9 +25,9 @@ struct Spot<'a> {
 }
 
 /// The merged value; [`None`] removes the field.
-struct Merged {
+struct MergedValue {
     value: Option<Value>,
-    /// Whether the value is the existing one, changed, and not the patch's in its place.
+    /// Whether the value is the changed existing value, rather than the value of the patch.
     existing: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Spot<'a> {
     }
 }
 
-fn walk(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<Merged, Error> {
+fn walk(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<MergedValue, Error> {
     let known = |value: &Option<Value>| value.as_ref().filter(|value| !value.is_null()).map(node_kind);
     let (dest_kind, patch_kind) = (known(&dest), known(&patch));
     if let (Some(expected), Some(found)) = (dest_kind, patch_kind)
@@ -88,15 +88,15 @@ const fn node_kind(value: &Value) -> &'static str {
 }
 
 /// The patch's value replaces the existing one.
-fn scalar(dest: Option<Value>, patch: Option<Value>) -> Merged {
+fn scalar(dest: Option<Value>, patch: Option<Value>) -> MergedValue {
     match patch {
-        Some(patch) => Merged { value: Some(patch).filter(|value| !value.is_null()), existing: false },
-        None => Merged { value: dest, existing: true },
+        Some(patch) => MergedValue { value: Some(patch).filter(|value| !value.is_null()), existing: false },
+        None => MergedValue { value: dest, existing: true },
     }
 }
 
-fn map(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<Merged, Error> {
-    let deleted = Merged { value: None, existing: false };
+fn map(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<MergedValue, Error> {
+    let deleted = MergedValue { value: None, existing: false };
     let (dest, patch, existing) = match (dest, patch) {
         (Some(Value::Object(dest)), None) => (dest, Object::new(), true),
         (dest, Some(Value::Object(mut patch))) => match (directive(&mut patch)?, dest) {
@@ -105,8 +105,8 @@ fn map(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<Merg
             // Merging the patch with itself removes its nulls and directives.
             _ => (patch.clone(), patch, false),
         },
-        // An explicit null of the existing object stays.
-        (Some(Value::Null), None) => return Ok(Merged { value: Some(Value::Null), existing: true }),
+        // An explicit null of the existing object is kept.
+        (Some(Value::Null), None) => return Ok(MergedValue { value: Some(Value::Null), existing: true }),
         _ => return Ok(deleted),
     };
     let mut names: Vec<String> = dest.keys().chain(patch.keys()).map(str::to_owned).collect();
@@ -120,7 +120,7 @@ fn map(dest: Option<Value>, patch: Option<Value>, spot: Spot<'_>) -> Result<Merg
             merged.insert(name, value);
         }
     }
-    Ok(Merged { value: Some(merged.into()), existing })
+    Ok(MergedValue { value: Some(merged.into()), existing })
 }
 
 /// Removes the directive from an object of the patch.
@@ -134,7 +134,7 @@ fn directive(patch: &mut Object) -> Result<Directive, Error> {
     }
 }
 
-/// Removes the directive for a whole list, which is an item of its own.
+/// Removes the directive for a complete list, which is a separate item.
 fn list_directive(items: &mut Vec<Value>) -> Result<Directive, Error> {
     let alone = |item: &Value| item.as_object().is_some_and(|item| item.len() == 1 && item.contains_key(DIRECTIVE));
     let Some(at) = items.iter().position(|item| item.get(DIRECTIVE).is_some()).filter(|at| alone(&items[*at])) else {
@@ -151,8 +151,8 @@ fn list(
     patch: Option<Value>,
     keys: &[apimachinery::Str],
     spot: Spot<'_>,
-) -> Result<Merged, Error> {
-    let deleted = Merged { value: None, existing: false };
+) -> Result<MergedValue, Error> {
+    let deleted = MergedValue { value: None, existing: false };
     let (dest, patch, existing) = match (dest, patch) {
         (Some(Value::Array(dest)), None) => (dest, Vec::new(), true),
         (Some(Value::Array(_)), Some(Value::Null)) => return Ok(deleted),
@@ -162,14 +162,14 @@ fn list(
             Directive::Merge => (dest, patch, true),
         },
         (_, Some(Value::Array(patch))) => (patch.clone(), patch, false),
-        (dest, _) => return Ok(Merged { value: dest, existing: true }),
+        (dest, _) => return Ok(MergedValue { value: dest, existing: true }),
     };
     if keys.is_empty() {
-        return Ok(Merged { value: Some(Value::Array(scalars(dest, patch))), existing });
+        return Ok(MergedValue { value: Some(Value::Array(scalars(dest, patch))), existing });
     }
     let keys: Vec<&str> = keys.iter().map(apimachinery::Str::as_str).collect();
     let items = Items { dest, patch, keys: &keys, spot: spot.item() }.merge()?;
-    Ok(Merged { value: Some(Value::Array(items)), existing })
+    Ok(MergedValue { value: Some(Value::Array(items)), existing })
 }
 
 /// Returns the scalars of the patch, then those that only the existing list has.

@@ -170,7 +170,7 @@ pub(super) fn apply_strategic(source: &str, set: &mut Set, loader: &Loader) -> R
     Ok(())
 }
 
-/// Merges a patch. The name and the kind stay, unless the patch may change them.
+/// Merges a patch. Name and kind are kept, unless the patch may change them.
 fn merge_into(resource: &mut Resource, patch: &Resource, rename: bool, change_kind: bool) -> Result<(), Error> {
     let (name, namespace, kind) =
         (resource.name().to_owned(), resource.namespace().to_owned(), resource.kind().to_owned());

@@ -195,7 +195,7 @@ impl Target {
         Ok(())
     }
 
-    /// Sets a field, or one part of it. The type of a scalar stays.
+    /// Sets a field, or one part of it. A scalar keeps its type.
     fn assign(&self, field: &mut Value, value: &Value) -> Result<(), Error> {
         let Options { delimiter, index, .. } = &self.options;
         let mut value = value.clone();
@@ -284,7 +284,7 @@ fn item_text(item: &Value, key: &str) -> Option<String> {
     if key.is_empty() { Some(text_of(item)) } else { item.get(key).map(text_of) }
 }
 
-/// Calls `set` with each field at a path. With `create`, absent fields and items are made.
+/// Calls `set` with each field at a path. With `create`, absent fields and items are created.
 fn visit(
     value: &mut Value,
     path: &[String],
@@ -335,7 +335,7 @@ fn visit_item(
     }
 }
 
-/// Returns the value to create before the rest of a path is followed.
+/// Returns the value to create for the remaining path.
 fn placeholder(rest: &[String]) -> Value {
     match rest.first() {
         None => Value::Null,

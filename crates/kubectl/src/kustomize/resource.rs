@@ -34,7 +34,7 @@ pub(super) struct Id {
     pub cluster_scoped: bool,
 }
 
-/// An object and what kustomize remembers about it.
+/// An object with its earlier identities and its generator options.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resource {
     /// The object; `null` if a patch deleted it.
@@ -108,7 +108,7 @@ impl Gvk {
 
     /// Whether the selector's non-empty fields equal this.
     pub(super) fn is_selected(&self, group: &str, version: &str, kind: &str) -> bool {
-        let same = |have: &str, want: &str| want.is_empty() || have == want;
+        let same = |have: &str, expected: &str| expected.is_empty() || have == expected;
         same(&self.group, group) && same(&self.version, version) && same(&self.kind, kind)
     }
 
@@ -141,7 +141,7 @@ impl Id {
         self.gvk == other.gvk && self.name == other.name && self.effective_namespace() == other.effective_namespace()
     }
 
-    /// Shows the identity like Go's `%#v`.
+    /// Formats the identity like Go's `%#v`.
     pub(super) fn go_syntax(&self) -> String {
         let Gvk { group, version, kind } = &self.gvk;
         format!(
@@ -218,12 +218,12 @@ impl Resource {
         if self.object.as_object().is_none() {
             self.object = Value::object();
         }
-        let object = self.object.as_object_mut().expect("just made an object");
+        let object = self.object.as_object_mut().expect("the value was made an object above");
         let metadata = object.get_or_insert_with("metadata", Value::object);
         if metadata.as_object().is_none() {
             *metadata = Value::object();
         }
-        metadata.as_object_mut().expect("just made an object")
+        metadata.as_object_mut().expect("the value was made an object above")
     }
 
     pub(super) fn current_id(&self) -> Id {
@@ -253,14 +253,14 @@ impl Resource {
         self.previous_ids().chain(std::iter::once(self.current_id()))
     }
 
-    /// Remembers the current identity before a change of name, namespace or kind.
+    /// Records the current identity before a change of name, namespace or kind.
     pub(super) fn store_previous_id(&mut self) {
         let id = self.current_id();
         self.previous.push((id.effective_namespace().to_owned(), id.name, id.gvk.kind));
     }
 
-    /// Takes over the labels, annotations and identity of the object that this generated one replaces. Own labels and
-    /// annotations have precedence.
+    /// Copies the labels, annotations and identity of the object that this generated one replaces. Existing labels and
+    /// annotations of this object have precedence.
     pub(super) fn inherit(&mut self, old: &Self) {
         for field in ["labels", "annotations"] {
             let mut merged = string_map(&old.object, &["metadata", field]);
@@ -282,7 +282,7 @@ impl Resource {
         self.behavior = old.behavior;
     }
 
-    /// Adds the data of `old` that this lacks.
+    /// Adds the data of `old` that this object lacks.
     pub(super) fn merge_data(&mut self, old: &Self) {
         for field in ["data", "binaryData"] {
             let mut merged = string_map(&old.object, &[field]);
@@ -315,7 +315,7 @@ impl Set {
         other.resources.into_iter().try_for_each(|resource| self.append(resource))
     }
 
-    /// Adds a generated resource, or replaces or merges the one with its identity, as its behavior says.
+    /// Adds a generated resource, or replaces or merges the one with its identity, according to its behavior.
     pub(super) fn absorb(&mut self, mut resource: Resource) -> Result<(), Error> {
         let id = resource.current_id();
         let matches: Vec<usize> = self.positions(&id);

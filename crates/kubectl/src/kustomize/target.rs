@@ -174,7 +174,7 @@ fn add_resource(path: &str, loader: &Loader, set: &mut Set, warnings: &mut Vec<S
     as_base().map_err(|error| error.context(format!("accumulation err='{file_error}'")))
 }
 
-/// Parses a file; the flag of an error says whether the file is not YAML.
+/// Parses a file. The flag of an error is true if the file is not YAML.
 fn parse_file(text: &str, path: &str) -> Result<Vec<Resource>, (Error, bool)> {
     if let Err(error) = documents(text) {
         return Err((Error::new(format!("MalformedYAMLError: {error} in File: {path}")), true));

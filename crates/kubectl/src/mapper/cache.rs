@@ -62,9 +62,9 @@ fn replace(file: &Path, value: &Value) -> std::io::Result<()> {
 }
 
 /// Reads the groups of an `APIGroupList` or of `APIVersions`.
-pub(super) fn read_groups(answer: &Value) -> Vec<ApiGroup> {
-    if answer.str_at(&["kind"]) == Some("APIVersions") {
-        let versions: Vec<Str> = strings(answer.get("versions"));
+pub(super) fn read_groups(response: &Value) -> Vec<ApiGroup> {
+    if response.str_at(&["kind"]) == Some("APIVersions") {
+        let versions: Vec<Str> = strings(response.get("versions"));
         let preferred = versions.first().cloned().unwrap_or_default();
         return vec![ApiGroup { name: Str::default(), versions, preferred }];
     }
@@ -76,13 +76,13 @@ pub(super) fn read_groups(answer: &Value) -> Vec<ApiGroup> {
             preferred: group.str_at(&["preferredVersion", "version"]).unwrap_or_default().into(),
         }
     };
-    array(answer, "groups").iter().map(group).collect()
+    array(response, "groups").iter().map(group).collect()
 }
 
 /// Reads an `APIResourceList`.
-pub(super) fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
+pub(super) fn read_list(response: &Value, group: &Str, version: &Str) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = Vec::new();
-    let items = array(answer, "resources");
+    let items = array(response, "resources");
     for item in items.iter().filter(|item| !text(item, "name").contains('/')) {
         let kind = text(item, "kind");
         let named = text(item, "singularName");
@@ -119,8 +119,8 @@ pub(super) fn read_list(answer: &Value, group: &Str, version: &Str) -> Vec<Mappi
 }
 
 /// Reads an `APIGroupDiscoveryList` into groups and `APIResourceList`s.
-pub(super) fn read_aggregated(answer: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Value>) {
-    for item in array(answer, "items") {
+pub(super) fn read_aggregated(response: &Value, groups: &mut Vec<ApiGroup>, lists: &mut BTreeMap<(Str, Str), Value>) {
+    for item in array(response, "items") {
         let name: Str = item.str_at(&["metadata", "name"]).unwrap_or_default().into();
         let mut group = ApiGroup { name: name.clone(), ..ApiGroup::default() };
         for version_item in array(item, "versions") {
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_returns_what_was_discovered() {
-        let answer = value!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "apps"}, "versions": [
+    fn cache_returns_what_was_discovered() {
+        let response = value!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "apps"}, "versions": [
             {"version": "v1", "resources": [{"resource": "deployments", "scope": "Namespaced", "singularResource": "deployment",
                 "responseKind": {"kind": "Deployment"}, "verbs": ["get", "list"], "shortNames": ["deploy"], "categories": ["all"],
                 "subresources": [
@@ -219,7 +219,7 @@ mod tests {
                 ]}]},
         ]}]});
         let (mut groups, mut lists) = (Vec::new(), BTreeMap::new());
-        read_aggregated(&answer, &mut groups, &mut lists);
+        read_aggregated(&response, &mut groups, &mut lists);
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(directory.path().to_owned());
         assert_eq!(cache.groups(), None);

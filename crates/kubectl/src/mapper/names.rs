@@ -83,13 +83,13 @@ impl Pattern {
     pub fn allows_group(&self, group: &str) -> bool {
         match &self.group {
             None => true,
-            Some(wanted) if self.group_is_prefix => group.starts_with(wanted.as_str()),
-            Some(wanted) => group == wanted,
+            Some(expected) if self.group_is_prefix => group.starts_with(expected.as_str()),
+            Some(expected) => group == expected,
         }
     }
 
     pub fn allows_version(&self, version: &str) -> bool {
-        self.version.as_ref().is_none_or(|wanted| version == wanted)
+        self.version.as_ref().is_none_or(|expected| version == expected)
     }
 
     pub fn matches(&self, mapping: &Mapping) -> bool {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_found_by_all_its_names() {
+    fn type_is_found_by_all_its_names() {
         let found = |text: &str| {
             TypeName::parse(text).patterns().iter().any(|pattern| {
                 pattern.allows_group("apps") && pattern.allows_version("v1") && pattern.matches(&deployments())

@@ -9,7 +9,7 @@ use super::{ContainerKind, containers, phase};
 /// The pod that a command prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Running and ready pods first, of these the one that is ready for the longest time.
+    /// Running and ready pods first, the one that has been ready longest before the others.
     MostActiveFirst,
     /// As above; of pods that are equal, those with more restarts first.
     BestLogsFirst,
@@ -24,7 +24,7 @@ impl Order {
     }
 }
 
-/// Orders pods for logs: what has more to tell comes first.
+/// Orders pods for logs: pods with more log output first.
 fn logging(a: &Value, b: &Value) -> Ordering {
     let rank = |pod: &Value| match phase(pod) {
         "Unknown" => 1,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminating_pod_is_less_active_than_others() {
+    fn terminating_pod_is_less_active_than_others() {
         let mut going = pod("going", "n", "Running", Some("1"), 0, "1");
         if let Some(metadata) = going.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("deletionTimestamp", "9");

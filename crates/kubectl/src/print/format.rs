@@ -49,7 +49,7 @@ pub struct Printer {
 /// A format with its state.
 #[derive(Debug)]
 pub enum PrinterKind {
-    /// The output for people: a table, or a message such as `pod/a created`.
+    /// Human-readable output: a table, or a message such as `pod/a created`.
     Human,
     /// A table with all columns.
     Wide,
@@ -199,7 +199,7 @@ impl Printer {
         &self.kind
     }
 
-    /// Whether the output is made for people: a table or a message instead of the object.
+    /// Whether the output is human-readable: a table or a message instead of the object.
     pub const fn is_human(&self) -> bool {
         matches!(self.kind, PrinterKind::Human | PrinterKind::Wide)
     }
@@ -215,7 +215,7 @@ impl Printer {
         }
     }
 
-    /// Prints an object, or for people what was done with it: `pod/a labeled`.
+    /// Prints an object, or in human-readable output its operation: `pod/a labeled`.
     pub fn write_operation(&mut self, object: &Value, done: &str, out: &mut impl Write) -> Result<(), Failure> {
         match self.kind {
             PrinterKind::Human => Ok(out.write_all(name::print_operation(object, done).as_bytes())?),
@@ -223,7 +223,7 @@ impl Printer {
         }
     }
 
-    /// Prints an object or a list. Tables and messages are the caller's: they print as `name` here.
+    /// Prints an object or a list. The caller prints tables and messages; here they are printed like `name`.
     pub fn print(&mut self, object: &Value) -> Result<String, PrintError> {
         let hidden = !self.show_managed_fields && has_managed_fields(object);
         let mut stripped = Value::Null;

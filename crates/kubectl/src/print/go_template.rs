@@ -1,7 +1,7 @@
 //! `-o go-template`: the language of Go's `text/template` with kubectl's functions `exists` and `base64decode`.
 //!
-//! The parser makes a tree of actions (`tree`), the evaluation walks it with values that know their Go types
-//! (`value`), because messages and `printf` show them.
+//! The parser creates a tree of actions (`tree`). The evaluation walks it with values that have Go types (`value`),
+//! because messages and `printf` print the types.
 
 mod escape;
 mod eval;
@@ -43,7 +43,7 @@ impl GoTemplate {
         Ok(Self { text: text.to_owned(), templates: parse::parse(text)?, missing })
     }
 
-    /// Executes the template on an object. A failure shows the template and the object, after what was printed before.
+    /// Executes the template on an object. On failure, prints the output so far, the template and the object.
     pub fn print(&self, object: &Value) -> Result<String, PrintError> {
         let mut output = String::new();
         self.execute(object, &mut output).map_err(|error| {

@@ -70,7 +70,7 @@ fn push_key(key: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Writes a quoted string; one with line breaks starts on a line of its own and is folded after each break.
+/// Writes a quoted string; one with line breaks starts on a new line and is folded after each break.
 fn push_string(text: &str, level: usize, out: &mut String) {
     out.push('"');
     let multi = text.contains('\n');

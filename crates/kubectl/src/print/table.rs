@@ -1,4 +1,4 @@
-//! The default output and `-o wide`: a table as the server returns it, with the columns that kubectl adds.
+//! The default output and `-o wide`: the server's table, with the columns that kubectl adds.
 
 use apimachinery::table::{Cell, Column as ObjectColumn, IncludeObject, age_cell, name_cell, table};
 use apimachinery::time::Time;
@@ -17,13 +17,13 @@ pub struct TableOptions {
     pub with_namespace: bool,
     /// End with all labels.
     pub show_labels: bool,
-    /// Labels that have columns of their own.
+    /// Labels with a separate column each.
     pub label_columns: Vec<String>,
     /// The prefix of names: `deployment.apps`.
     pub kind: Option<String>,
 }
 
-/// Prints tables, one after the other; headers are printed again only if the columns change.
+/// Prints tables sequentially. Headers are printed again only if the columns change.
 #[derive(Clone, Debug)]
 pub struct TablePrinter {
     options: TableOptions,
@@ -44,7 +44,7 @@ impl TablePrinter {
     }
 
     /// Returns the lines of a table, with cells separated by tabs. `event` is the type of a watch event, for a first
-    /// column of its own.
+    /// column.
     pub fn rows(&mut self, table: &Value, event: Option<&str>) -> String {
         let definitions = table.get("columnDefinitions").and_then(Value::as_array).unwrap_or_default();
         let rows = table.get("rows").and_then(Value::as_array).unwrap_or_default();

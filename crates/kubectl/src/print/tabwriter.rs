@@ -11,28 +11,28 @@ pub struct TabWriter {
     /// The minimal width of a cell with its padding.
     width_min: usize,
     padding: usize,
-    remembers: bool,
+    keeps_widths: bool,
     widths: Vec<usize>,
 }
 
 impl TabWriter {
     /// Returns the writer of tables: three spaces between columns, widths are remembered.
     pub const fn for_tables() -> Self {
-        Self { width_min: 6, padding: 3, remembers: true, widths: Vec::new() }
+        Self { width_min: 6, padding: 3, keeps_widths: true, widths: Vec::new() }
     }
 
     /// Returns a writer that does not remember widths.
     pub const fn new(width_min: usize, padding: usize) -> Self {
-        Self { width_min, padding, remembers: false, widths: Vec::new() }
+        Self { width_min, padding, keeps_widths: false, widths: Vec::new() }
     }
 
-    /// Forgets the widths of columns, before objects of another type are printed.
-    pub fn forget_widths(&mut self) {
+    /// Resets the widths of columns, before objects of another type are printed.
+    pub fn reset_widths(&mut self) {
         self.widths.clear();
     }
 
-    /// Replaces the tabs of a text with spaces. Cells may come from objects of other users, so characters that control a
-    /// terminal are escaped.
+    /// Replaces the tabs of a text with spaces. Cells may come from objects of other users, so characters that control
+    /// a terminal are escaped.
     pub fn format(&mut self, text: &str) -> String {
         let text = escape_terminal(text);
         let lines: Vec<Vec<&str>> = split_lines(&text);
@@ -63,7 +63,7 @@ impl TabWriter {
             if run.first().is_some_and(in_column) {
                 let cells = run.iter().map(|line| line[column].chars().count() + self.padding);
                 let mut width = cells.max().unwrap_or(0).max(self.width_min);
-                if self.remembers {
+                if self.keeps_widths {
                     match self.widths.get_mut(column) {
                         Some(known) => {
                             width = width.max(*known);
@@ -115,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn tables_remember_their_widths() {
+    fn tables_keep_their_widths() {
         let mut writer = TabWriter::for_tables();
         assert_eq!(writer.format("NAME\tAGE\nlong-name\t1s\n"), "NAME        AGE\nlong-name   1s\n");
         assert_eq!(writer.format("a\t2s\n"), "a           2s\n");
-        writer.forget_widths();
+        writer.reset_widths();
         assert_eq!(writer.format("a\t2s\n"), "a     2s\n");
     }
 }

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use crate::failure::{chain, go_io_error, request_failure};
 use crate::{Context, Failure};
 
-/// An object with the file, URL or `STDIN` that it comes from.
+/// An object with its source: the file, the URL or `STDIN`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     pub object: Value,
@@ -64,7 +64,7 @@ pub(super) async fn load(
         ));
     }
     for (source, bytes) in sources {
-        // The objects before a wrong one count.
+        // The objects before a malformed one are used.
         let read = read_into(&mut documents, &bytes, &source, validate);
         failures.extend(read.err());
     }
@@ -81,7 +81,7 @@ pub fn read_documents(bytes: &[u8], source: &str, validate: bool) -> Result<Vec<
 /// Reads the objects of a text. Those before a malformed one are read.
 fn read_into(documents: &mut Vec<Document>, bytes: &[u8], source: &str, validate: bool) -> Result<(), Failure> {
     let text = decode(bytes);
-    // A text that starts like JSON may still be YAML. If it is neither, the problem of the JSON is reported.
+    // A text that starts like JSON may still be YAML. If it is neither, the JSON error is reported.
     let mut json_error = None;
     if text.trim_start().starts_with('{') {
         match json::parse_all(text.as_bytes()) {

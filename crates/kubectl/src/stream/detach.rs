@@ -28,7 +28,7 @@ pub struct Detector {
 
 /// A piece of input after the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct DetectorOutput {
     /// The input without detach keys.
     pub bytes: Vec<u8>,
     /// Whether all keys were typed. The rest of the input is dropped.
@@ -41,14 +41,14 @@ impl Detector {
     }
 
     /// Returns what to send. The start of the keys is withheld until the next key decides.
-    pub fn pass(&mut self, input: &[u8]) -> Passed {
+    pub fn pass(&mut self, input: &[u8]) -> DetectorOutput {
         let mut bytes = Vec::with_capacity(input.len());
         for &byte in input {
             if self.keys.get(self.matched) == Some(&byte) {
                 self.matched += 1;
                 if self.matched == self.keys.len() {
                     self.matched = 0;
-                    return Passed { bytes, detached: true };
+                    return DetectorOutput { bytes, detached: true };
                 }
                 continue;
             }
@@ -58,7 +58,7 @@ impl Detector {
                 bytes.push(byte);
             }
         }
-        Passed { bytes, detached: false }
+        DetectorOutput { bytes, detached: false }
     }
 }
 

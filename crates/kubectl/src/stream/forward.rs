@@ -36,7 +36,7 @@ pub enum Notice {
     Failed(String),
 }
 
-/// Opens the connection to a pod: SPDY tunnelled in WebSocket, or SPDY if the server refuses that.
+/// Opens the connection to a pod: SPDY tunnelled in WebSocket, or SPDY if the server rejects that.
 pub async fn open(client: &Client, path: &str) -> Result<Session, StreamError> {
     if is_enabled(std::env::var(WEBSOCKET_VARIABLE).ok().as_deref())
         && let Some(socket) = upgrade::websocket(client, path, TUNNEL_PROTOCOL).await?
@@ -125,7 +125,7 @@ pub async fn run(mut session: Session, listeners: Vec<Listener>, mut notify: imp
 async fn accept(listener: Listener) -> (Listener, std::io::Result<TcpStream>) {
     let accepted = listener.socket.accept().await;
     if accepted.is_err() {
-        // Without free file descriptors, accept fails at once. The delay prevents a busy loop.
+        // Without free file descriptors, accept fails immediately. The delay prevents a busy loop.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     (listener, accepted.map(|(connection, _)| connection))
@@ -150,7 +150,7 @@ async fn carry(opener: Opener, mut connection: TcpStream, port: ForwardedPort, r
             }
         }
         let _ = data.sender.finish().await;
-        // The pod may still answer.
+        // The pod may still respond.
         std::future::pending::<()>().await;
     };
     let inward = async {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_session_is_a_lost_connection() {
+    async fn closed_session_is_a_lost_connection() {
         let (client, server) = sessions();
         drop(server);
         assert_eq!(run(client, listeners().0, |_| ()).await.to_string(), "lost connection to pod");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_free_port_is_chosen_and_used_ports_are_reported() {
+    async fn free_port_is_chosen_and_used_ports_are_reported() {
         let addresses = parse_addresses(&["127.0.0.1".to_owned()]).unwrap();
         let (first, outcome) = listen(&[ForwardedPort { local: 0, remote: 80 }], &addresses);
         outcome.unwrap();

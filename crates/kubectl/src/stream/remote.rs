@@ -43,7 +43,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(61);
 /// Maximum size of the error channel.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 
-/// A place for the output of a command.
+/// A writer for the output of a command.
 pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The local ends of a command's streams.
@@ -152,7 +152,7 @@ async fn receive<S: Connection>(
 ) -> Result<(), StreamError> {
     let mut status = Vec::new();
     loop {
-        // The time that a slow reader of the output takes does not count as silence.
+        // Time spent waiting for a slow reader of the output does not count as inactivity.
         let deadline = Instant::now() + SILENCE_MAX;
         let received = tokio::select! {
             received = from.next() => received,

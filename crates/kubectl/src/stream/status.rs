@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_channel_tells_the_exit_code() {
+    fn error_channel_has_the_exit_code() {
         let check = |message: &str, expect: &str| {
             let found = match decode_status(message.as_bytes()) {
                 Ok(()) => "ok".to_owned(),

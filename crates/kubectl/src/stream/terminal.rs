@@ -13,7 +13,7 @@ use super::detach::Detector;
 use super::remote::Size;
 use crate::Failure;
 
-/// Bytes that are read from standard input at once.
+/// Maximum number of bytes per read of standard input.
 const INPUT_BYTES: usize = 32 << 10;
 
 /// The use of the terminal by a command.
@@ -31,7 +31,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub mode: Mode,
-    /// Whether a terminal was requested and standard input is none.
+    /// Whether a terminal was requested and standard input is not a terminal.
     pub not_a_terminal: bool,
 }
 
@@ -69,7 +69,8 @@ where
     if mode == Mode::NoInput || !is_stdin_terminal() {
         return session.await;
     }
-    let _restored = Restored::new(mode == Mode::Raw).map_err(|error| StreamError::Output(error.into()))?;
+    let _restore_on_drop =
+        RestoreTerminal::new(mode == Mode::Raw).map_err(|error| StreamError::Output(error.into()))?;
     tokio::select! {
         outcome = session => outcome,
         () = termination() => Err(StreamError::Interrupted.into()),
@@ -77,9 +78,9 @@ where
 }
 
 /// The attributes of the terminal before the session, set again on drop.
-struct Restored(Termios);
+struct RestoreTerminal(Termios);
 
-impl Restored {
+impl RestoreTerminal {
     fn new(raw: bool) -> rustix::io::Result<Self> {
         let before = tcgetattr(std::io::stdin())?;
         let restored = Self(before);
@@ -92,7 +93,7 @@ impl Restored {
     }
 }
 
-impl Drop for Restored {
+impl Drop for RestoreTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
     }
@@ -114,7 +115,8 @@ async fn termination() {
     futures_util::future::select_all(any).await;
 }
 
-/// Returns the given sizes, and then the size at each change of the window. `None` if standard output is no terminal.
+/// Returns the given sizes, and then the size at each change of the window. `None` if standard output is not a
+/// terminal.
 pub fn watch_size(first: impl FnOnce(Size) -> Vec<Size>) -> Option<mpsc::Receiver<Size>> {
     let first = first(size()?);
     let (to, sizes) = mpsc::channel(first.len().max(1));
@@ -138,7 +140,7 @@ pub fn watch_size(first: impl FnOnce(Size) -> Vec<Size>) -> Option<mpsc::Receive
 
 /// Returns standard input in pieces, up to its end or the detach keys.
 ///
-/// The reader is a thread of its own: a blocked read cannot be cancelled, and the process must be able to exit.
+/// The reader is a separate thread: a blocked read cannot be cancelled, and the process must be able to exit.
 pub fn input(mut detector: Option<Detector>) -> mpsc::Receiver<Bytes> {
     let (to, pieces) = mpsc::channel(4);
     std::thread::spawn(move || {
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_raw_only_if_input_and_terminal_are_requested_and_there_is_one() {
+    fn terminal_is_raw_only_if_input_and_terminal_are_requested_and_there_is_one() {
         let check = |(stdin, tty, terminal): (bool, bool, bool), mode: Mode, warns: bool| {
             let found = Setup::new(stdin, tty, terminal);
             assert_eq!((found.mode, found.not_a_terminal), (mode, warns), "{stdin} {tty} {terminal}");

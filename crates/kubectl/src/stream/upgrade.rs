@@ -3,7 +3,7 @@
 use apimachinery::json;
 use apimachinery::status::Status;
 use bytes::{Bytes, BytesMut};
-use client::{Client, Switched, UpgradeResponse};
+use client::{Client, UpgradeResponse, UpgradedStream};
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -18,17 +18,17 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::StreamError;
 
-pub(super) type WebSocket = WebSocketStream<Switched>;
+pub(super) type WebSocket = WebSocketStream<UpgradedStream>;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: &str = "SPDY/3.1";
-/// Maximum size of a message, far more than a server sends at once.
+/// Maximum size of a message, far above the size of a server's messages.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Maximum size of a refusal's body that is read.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of bytes that are read from the body of a rejection.
+const REJECTION_BYTES_MAX: usize = 64 << 10;
 
-/// Opens a WebSocket with a subprotocol; `None` if the server refuses, whatever its reason is. As kubectl does, the
-/// caller then tries SPDY, whose refusal is reported.
+/// Opens a WebSocket with a subprotocol; `None` if the server rejects it for any reason. The caller then tries SPDY and
+/// reports its rejection, as kubectl does.
 pub(super) async fn websocket(client: &Client, path: &str, protocol: &str) -> Result<Option<WebSocket>, StreamError> {
     let key = generate_key();
     let request = request(Method::GET, path)?
@@ -69,7 +69,7 @@ fn request(method: Method, path: &str) -> Result<http::request::Builder, StreamE
     Ok(Request::builder().method(method).uri(uri))
 }
 
-/// Whether a server proved that it speaks WebSocket, and selected the subprotocol.
+/// Whether a server accepted the WebSocket handshake and selected the subprotocol.
 fn is_accepted(headers: &HeaderMap, key: &str, protocol: &str) -> bool {
     has_token(headers, &UPGRADE, "websocket")
         && text(headers, &SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes())
@@ -84,7 +84,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).map(HeaderValue::to_str).and_then(Result::ok).unwrap_or_default()
 }
 
-/// Reads the reason of a refusal: a Status, or a text.
+/// Reads the reason of a rejection: a Status, or a text.
 async fn rejection_error(response: Response<client::Body>) -> StreamError {
     let mut body = response.into_body();
     let mut bytes = BytesMut::new();
@@ -92,15 +92,15 @@ async fn rejection_error(response: Response<client::Body>) -> StreamError {
         if let Ok(data) = frame.into_data() {
             bytes.extend_from_slice(&data);
         }
-        if bytes.len() > REFUSAL_BYTES_MAX {
+        if bytes.len() > REJECTION_BYTES_MAX {
             break;
         }
     }
-    StreamError::Remote(format!("unable to upgrade connection: {}", refusal_message(&bytes)))
+    StreamError::Remote(format!("unable to upgrade connection: {}", rejection_message(&bytes)))
 }
 
 /// Returns the message of a Status, or the text itself.
-fn refusal_message(body: &[u8]) -> String {
+fn rejection_message(body: &[u8]) -> String {
     match json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
         Some(status) => status.message,
         None => String::from_utf8_lossy(body).trim().to_owned(),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_websocket_is_used_only_with_the_requested_subprotocol_and_the_right_proof() {
+    fn websocket_is_used_only_with_the_requested_subprotocol_and_the_right_proof() {
         let headers = |protocol: &'static str, proof: &'static str| {
             HeaderMap::from_iter([
                 (UPGRADE, HeaderValue::from_static("WebSocket")),
@@ -130,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_the_message_of_its_status() {
+    fn rejection_has_the_message_of_its_status() {
         let status = br#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","code":403}"#;
-        assert_eq!((refusal_message(status), refusal_message(b" text\n")), ("no".to_owned(), "text".to_owned()));
+        assert_eq!((rejection_message(status), rejection_message(b" text\n")), ("no".to_owned(), "text".to_owned()));
     }
 }

@@ -26,20 +26,16 @@ pub(crate) enum ParameterLocation {
 const QUERY: &[(&str, &str, &str)] = &[
     ("allowWatchBookmarks", "boolean", "Whether the watch may send BOOKMARK events."),
     ("continue", "string", "The continue token of the previous part of the list."),
-    ("dryRun", "string", "All: do everything but keep the result."),
-    ("fieldManager", "string", "The name under which the changed fields are owned."),
+    ("dryRun", "string", "If set to All, the request is processed completely but nothing is stored."),
+    ("fieldManager", "string", "Name of the client that becomes the owner of the changed fields."),
     (
         "fieldSelector",
         "string",
         "A selector that restricts the list of returned objects by their fields. Defaults to everything.",
     ),
-    (
-        "fieldValidation",
-        "string",
-        "What to do about unknown and repeated fields: Ignore, Warn (the default) or Strict.",
-    ),
-    ("force", "boolean", "Take over fields that others own. Only for apply patches."),
-    ("gracePeriodSeconds", "integer", "How many seconds the object gets to end. Zero means at once."),
+    ("fieldValidation", "string", "Handling of unknown and duplicate fields: Ignore, Warn (the default) or Strict."),
+    ("force", "boolean", "Take ownership of fields that other managers own. Only for apply patches."),
+    ("gracePeriodSeconds", "integer", "Seconds before the object is deleted; 0 deletes it immediately."),
     (
         "ignoreStoreReadErrorWithClusterBreakingPotential",
         "boolean",
@@ -50,15 +46,15 @@ const QUERY: &[(&str, &str, &str)] = &[
         "string",
         "A selector that restricts the list of returned objects by their labels. Defaults to everything.",
     ),
-    ("limit", "integer", "The most objects to answer with; the rest is had with the continue token."),
+    ("limit", "integer", "Maximum number of objects in the response; the continue token returns the rest."),
     ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-    ("pretty", "string", "If true, the answer is indented."),
-    ("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground."),
-    ("resourceVersion", "string", "How recent the answer must be."),
-    ("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
-    ("sendInitialEvents", "boolean", "Begin the watch with an event for each object there is."),
-    ("timeoutSeconds", "integer", "How long the call may take."),
-    ("watch", "boolean", "Watch for changes to the described resources: the answer is a stream of events."),
+    ("pretty", "string", "If true, the response is indented."),
+    ("propagationPolicy", "string", "Handling of dependents: Orphan, Background or Foreground."),
+    ("resourceVersion", "string", "Resource version that constrains how recent the response is."),
+    ("resourceVersionMatch", "string", "Interpretation of resourceVersion: Exact or NotOlderThan."),
+    ("sendInitialEvents", "boolean", "Start the watch with an event for each existing object."),
+    ("timeoutSeconds", "integer", "Time limit of the request in seconds."),
+    ("watch", "boolean", "Watch for changes to the described resources: the response is a stream of events."),
 ];
 
 /// Query parameters of a list.
@@ -151,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parameter_table_is_sorted_and_complete() {
+    fn parameter_table_is_sorted_and_complete() {
         assert!(QUERY.is_sorted_by(|a, b| a.0 < b.0));
         for names in [LIST, READ, WRITE, PATCH, DELETE, DELETE_COLLECTION] {
             assert_eq!(query(names).len(), names.len());

@@ -32,7 +32,7 @@ fn read(pem: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_signed_certificate_is_trusted_and_matches_its_request() {
+fn signed_certificate_is_trusted_and_matches_its_request() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
     let pair = pki.ca_pair(CertificateAuthority::Cluster);
@@ -68,13 +68,13 @@ fn a_signed_certificate_is_trusted_and_matches_its_request() {
     assert!(!seen.is_ca());
     assert_eq!(seen.validity().not_before.timestamp(), now().unix_seconds() - 300);
     let life = seen.validity().not_after.timestamp() - seen.validity().not_before.timestamp();
-    assert_eq!(life, 24 * 3600, "the time before now counts");
+    assert_eq!(life, 24 * 3600, "the time before the change is counted");
     let names = seen.subject_alternative_name().unwrap().unwrap().value;
     assert!(names.general_names.contains(&GeneralName::RFC822Name("a@example.org")));
 }
 
 #[test]
-fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
+fn certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
     let pair = pki.ca_pair(CertificateAuthority::Cluster);

@@ -106,7 +106,7 @@ struct ResolvedRequest<'c> {
 }
 
 /// Input of the search on one node; constant during the search.
-struct Scene<'c> {
+struct SearchInput<'c> {
     pending_claims: &'c [PendingClaim<'c>],
     pools: Vec<&'c Pool>,
     here: Vec<Here<'c>>,
@@ -141,8 +141,8 @@ impl<'a> Allocator<'a> {
         })
     }
 
-    fn scene<'c>(&'c self, node: NodeId, pending_claims: &'c [PendingClaim<'c>]) -> Scene<'c> {
-        let mut scene = Scene {
+    fn scene<'c>(&'c self, node: NodeId, pending_claims: &'c [PendingClaim<'c>]) -> SearchInput<'c> {
+        let mut scene = SearchInput {
             pending_claims,
             pools: Vec::new(),
             here: Vec::new(),
@@ -195,7 +195,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    fn add_needs<'c>(&'c self, scene: &mut Scene<'c>) -> Result<(), Fault> {
+    fn add_needs<'c>(&'c self, scene: &mut SearchInput<'c>) -> Result<(), Fault> {
         let mut depth = 0;
         for pending_claim in scene.pending_claims {
             let mut requests = Vec::new();
@@ -229,7 +229,7 @@ impl<'a> Allocator<'a> {
 
     fn need<'c>(
         &'c self,
-        scene: &Scene<'c>,
+        scene: &SearchInput<'c>,
         pending_claim: &PendingClaim<'c>,
         request: &'c Request,
         alternative: &'c Alternative,

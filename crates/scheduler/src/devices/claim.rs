@@ -9,7 +9,7 @@ use apimachinery::{Str, Value};
 use super::selector::{Selector, Selectors};
 use super::slice::quantities;
 use super::{DeviceId, text};
-use crate::pod::{NodeAffinity, Toleration, items};
+use crate::pod::{NodeAffinity, Toleration};
 
 /// Annotation on claims that the scheduler created for extended resources of a pod.
 pub const EXTENDED_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
@@ -136,11 +136,11 @@ impl Claim {
             owner: meta.controller().map(|owner| owner.uid().into()).unwrap_or_default(),
             deleting: meta.is_deleting(),
             extended: meta.annotation(EXTENDED_ANNOTATION) == Some("true"),
-            requests: items(devices, "requests").iter().map(|it| Request::new(it, selectors)).collect(),
-            constraints: items(devices, "constraints").iter().map(Constraint::new).collect(),
-            config: items(devices, "config").to_vec(),
+            requests: devices.list_at(&["requests"]).iter().map(|it| Request::new(it, selectors)).collect(),
+            constraints: devices.list_at(&["constraints"]).iter().map(Constraint::new).collect(),
+            config: devices.list_at(&["config"]).to_vec(),
             allocation: allocation.map(Allocation::new),
-            reserved_for: items(status, "reservedFor").iter().map(|it| text(it, "uid")).collect(),
+            reserved_for: status.list_at(&["reservedFor"]).iter().map(|it| text(it, "uid")).collect(),
             failed: allocation.is_some_and(|allocation| failed(allocation, status)),
         }
     }
@@ -154,7 +154,7 @@ impl Claim {
 impl Request {
     fn new(value: &Value, selectors: &mut Selectors) -> Self {
         let exactly = value.get("exactly").filter(|it| !it.is_null());
-        let ways = exactly.map_or_else(|| items(value, "firstAvailable"), std::slice::from_ref);
+        let ways = exactly.map_or_else(|| value.list_at(&["firstAvailable"]), std::slice::from_ref);
         let mut alternatives: Vec<_> = ways.iter().map(|way| Alternative::new(way, selectors)).collect();
         if exactly.is_some() {
             alternatives.iter_mut().for_each(|it| it.name = Str::default());
@@ -184,10 +184,10 @@ impl Alternative {
         Self {
             name: text(value, "name"),
             class: text(value, "deviceClassName"),
-            selectors: selectors.read(items(value, "selectors")),
+            selectors: selectors.read(value.list_at(&["selectors"])),
             mode,
             admin: value.get("adminAccess").and_then(Value::as_bool) == Some(true),
-            tolerations: items(value, "tolerations").iter().map(Toleration::new).collect(),
+            tolerations: value.list_at(&["tolerations"]).iter().map(Toleration::new).collect(),
             tolerations_written: value.get("tolerations").cloned().unwrap_or(Value::Null),
             capacity: quantities(value.at(&["capacity", "requests"])),
         }
@@ -201,7 +201,7 @@ impl Constraint {
             (None, Some(name)) => Rule::Distinct(name.into()),
             (None, None) => Rule::Unknown,
         };
-        let requests = items(value, "requests").iter().filter_map(Value::as_str).map(Str::from).collect();
+        let requests = value.list_at(&["requests"]).iter().filter_map(Value::as_str).map(Str::from).collect();
         Self { requests, rule }
     }
 
@@ -215,7 +215,7 @@ impl Constraint {
 
 impl Allocation {
     fn new(value: &Value) -> Self {
-        let results = value.get("devices").map_or(&[][..], |devices| items(devices, "results"));
+        let results = value.get("devices").map_or(&[][..], |devices| devices.list_at(&["results"]));
         // Requests with admin access do not occupy devices.
         let used = results.iter().filter(|it| it.get("adminAccess").and_then(Value::as_bool) != Some(true));
         let take = |it: &Value| Take {
@@ -231,8 +231,8 @@ impl Class {
     pub fn new(object: &Value, selectors: &mut Selectors) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         Self {
-            selectors: selectors.read(items(spec, "selectors")),
-            config: items(spec, "config").to_vec(),
+            selectors: selectors.read(spec.list_at(&["selectors"])),
+            config: spec.list_at(&["config"]).to_vec(),
             extended_resource: text(spec, "extendedResourceName"),
             created_seconds: Meta::of(object).creation_timestamp().map_or(0, apimachinery::time::Time::unix_seconds),
         }
@@ -242,11 +242,11 @@ impl Class {
 /// Whether a device of the allocation has a true binding failure condition.
 fn failed(allocation: &Value, status: &Value) -> bool {
     let same = |a: &Value, b: &Value| ["driver", "pool", "device"].iter().all(|it| a.str_at(&[it]) == b.str_at(&[it]));
-    let results = allocation.get("devices").map_or(&[][..], |devices| items(devices, "results"));
+    let results = allocation.get("devices").map_or(&[][..], |devices| devices.list_at(&["results"]));
     results.iter().any(|result| {
-        let bad = items(result, "bindingFailureConditions");
-        let own = items(status, "devices").iter().filter(|device| same(device, result));
-        own.flat_map(|device| items(device, "conditions")).any(|condition| {
+        let bad = result.list_at(&["bindingFailureConditions"]);
+        let own = status.list_at(&["devices"]).iter().filter(|device| same(device, result));
+        own.flat_map(|device| device.list_at(&["conditions"])).any(|condition| {
             condition.str_at(&["status"]) == Some("True")
                 && bad.iter().any(|it| it.as_str() == condition.str_at(&["type"]))
         })

@@ -103,7 +103,7 @@ fn configurations(devices: &Devices, claim: &Claim, given: &[AllocatedDevice<'_>
         }
     }
     for config in &claim.config {
-        let named = config.get("requests").and_then(Value::as_array).unwrap_or_default();
+        let named = config.list_at(&["requests"]);
         let named: Vec<Str> = named.iter().filter_map(Value::as_str).map(Str::from).collect();
         let applies = |(at, request): (usize, &super::Request)| {
             let chosen = request.alternatives.get(chosen(at));

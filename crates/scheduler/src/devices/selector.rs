@@ -41,7 +41,7 @@ pub struct Selectors {
 impl Selectors {
     /// Compiles a list of `DeviceSelector`. An invalid expression fails when it is evaluated.
     pub fn read(&mut self, list: &[Value]) -> Vec<Arc<Selector>> {
-        list.iter().map(|it| self.compile(it.str_at(&["cel", "expression"]).unwrap_or_default())).collect()
+        list.iter().map(|it| self.compile(it.text_at(&["cel", "expression"]))).collect()
     }
 
     fn compile(&mut self, source: &str) -> Arc<Selector> {

@@ -11,7 +11,7 @@ use cel::library::semver::Semver;
 use cel::value::{Entries, Key};
 
 use super::text;
-use crate::pod::{NodeAffinity, items};
+use crate::pod::NodeAffinity;
 
 /// Amounts by counter or capacity name.
 pub type Counters = BTreeMap<Str, Quantity>;
@@ -117,8 +117,8 @@ impl Slice {
             generation: number("generation"),
             slices: number("resourceSliceCount"),
             nodes: if per_device { Nodes::PerDevice } else { Nodes::new(spec) },
-            devices: items(spec, "devices").iter().map(|device| Device::new(device, &driver)).collect(),
-            counters: items(spec, "sharedCounters").iter().map(set).collect(),
+            devices: spec.list_at(&["devices"]).iter().map(|device| Device::new(device, &driver)).collect(),
+            counters: spec.list_at(&["sharedCounters"]).iter().map(set).collect(),
             driver,
         }
     }
@@ -152,11 +152,12 @@ impl Device {
             nodes: Nodes::new(value),
             attributes,
             capacity,
-            consumes: items(value, "consumesCounters")
+            consumes: value
+                .list_at(&["consumesCounters"])
                 .iter()
                 .map(|it| (text(it, "counterSet"), counters(it)))
                 .collect(),
-            taints: items(value, "taints").iter().map(taint).collect(),
+            taints: value.list_at(&["taints"]).iter().map(taint).collect(),
             shared: is("allowMultipleAllocations"),
             binds_to_node: is("bindsToNode"),
             conditions: [list("bindingConditions"), list("bindingFailureConditions")],
@@ -210,7 +211,7 @@ impl Capacity {
 impl Policy {
     fn new(value: &Value) -> Self {
         let at = |keys: &[&str]| value.at(keys).and_then(quantity);
-        let mut values: Vec<_> = items(value, "validValues").iter().filter_map(quantity).collect();
+        let mut values: Vec<_> = value.list_at(&["validValues"]).iter().filter_map(quantity).collect();
         values.sort();
         let range = at(&["validRange", "min"]).map(|min| Range {
             min,

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use apimachinery::{Key, Str, Value};
+use api::resources::{
+    CSI_DRIVERS, CSI_NODES, CSI_STORAGE_CAPACITIES, DEVICE_CLASSES, NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, RESOURCE_CLAIMS,
+    RESOURCE_SLICES, SERVICES, STATEFUL_SETS, STORAGE_CLASSES, VOLUME_ATTACHMENTS,
+};
+use apimachinery::{GroupResource, Key, Str, Value};
 
 use super::Engine;
 use crate::devices::Change;
@@ -85,27 +90,26 @@ impl Kind {
         Self::Pods,
     ];
 
-    /// Returns the resource name with its API group, as used in RBAC rules.
-    pub const fn name(self) -> &'static str {
+    pub const fn resource(self) -> GroupResource {
         match self {
-            Self::Pods => "pods",
-            Self::Nodes => "nodes",
-            Self::Namespaces => "namespaces",
-            Self::Budgets => "poddisruptionbudgets.policy",
-            Self::Services => "services",
-            Self::ReplicationControllers => "replicationcontrollers",
-            Self::ReplicaSets => "replicasets.apps",
-            Self::StatefulSets => "statefulsets.apps",
-            Self::Claims => "persistentvolumeclaims",
-            Self::Volumes => "persistentvolumes",
-            Self::StorageClasses => "storageclasses.storage.k8s.io",
-            Self::CsiNodes => "csinodes.storage.k8s.io",
-            Self::CsiDrivers => "csidrivers.storage.k8s.io",
-            Self::CsiStorageCapacities => "csistoragecapacities.storage.k8s.io",
-            Self::VolumeAttachments => "volumeattachments.storage.k8s.io",
-            Self::DeviceClasses => "deviceclasses.resource.k8s.io",
-            Self::ResourceSlices => "resourceslices.resource.k8s.io",
-            Self::ResourceClaims => "resourceclaims.resource.k8s.io",
+            Self::Pods => PODS,
+            Self::Nodes => NODES,
+            Self::Namespaces => NAMESPACES,
+            Self::Budgets => POD_DISRUPTION_BUDGETS,
+            Self::Services => SERVICES,
+            Self::ReplicationControllers => REPLICATION_CONTROLLERS,
+            Self::ReplicaSets => REPLICA_SETS,
+            Self::StatefulSets => STATEFUL_SETS,
+            Self::Claims => PERSISTENT_VOLUME_CLAIMS,
+            Self::Volumes => PERSISTENT_VOLUMES,
+            Self::StorageClasses => STORAGE_CLASSES,
+            Self::CsiNodes => CSI_NODES,
+            Self::CsiDrivers => CSI_DRIVERS,
+            Self::CsiStorageCapacities => CSI_STORAGE_CAPACITIES,
+            Self::VolumeAttachments => VOLUME_ATTACHMENTS,
+            Self::DeviceClasses => DEVICE_CLASSES,
+            Self::ResourceSlices => RESOURCE_SLICES,
+            Self::ResourceClaims => RESOURCE_CLAIMS,
         }
     }
 }

@@ -65,7 +65,7 @@ fn assumed_pod_occupies_resources_before_the_watch_reports_it() {
     assert_eq!(line(engine.step(0)), "b waits");
     engine.bound(&first);
     show(&mut engine, &pod("a", "a", "3", value!({})), 1);
-    assert_eq!(engine.snapshot().pods_len(), 1, "a late view of the pod without a node changes nothing");
+    assert_eq!(engine.snapshot().pods_len(), 1, "a stale update without nodeName is ignored");
     show(&mut engine, &pod("a", "a", "3", value!({"nodeName": "n1"})), 2);
     assert_eq!(line(engine.step(3)), "nothing");
     delete_pod(&mut engine, "a", 4);
@@ -194,7 +194,7 @@ fn extenders_filter_and_score_before_binding() {
     for name in ["n1", "n2", "n3"] {
         node(&mut engine, name, "4");
     }
-    let mut run_cycle = |name: &str, response: Answers| {
+    let mut run_cycle = |name: &str, response: ExtenderResults| {
         show(&mut engine, &pod(name, name, "1", value!({})), 0);
         let Some(Step::CallExtenders { pod, question: ExtenderRequest::Nodes(nodes), .. }) = engine.step(0) else {
             panic!("not asked")
@@ -209,14 +209,14 @@ fn extenders_filter_and_score_before_binding() {
     };
     let passed = |names: &[&str]| Some(names.iter().map(|name| Str::from(*name)).collect());
     let scores = [(Str::from("n3"), 1_000)].into();
-    let best = Answers { passed: passed(&["n2", "n3"]), scores, ..Answers::default() };
+    let best = ExtenderResults { passed: passed(&["n2", "n3"]), scores, ..ExtenderResults::default() };
     assert_eq!(run_cycle("a", best).0, "bind a to n3");
     let failed = [("n1", true), ("n2", true), ("n3", false)].map(|(node, it)| (node.into(), ("taken".to_owned(), it)));
-    let none = Answers { passed: passed(&[]), failed: failed.into(), ..Answers::default() };
+    let none = ExtenderResults { passed: passed(&[]), failed: failed.into(), ..ExtenderResults::default() };
     let (outcome, message) = run_cycle("b", none);
     assert_eq!(outcome, "b waits");
     assert!(message.starts_with("0/3 nodes are available: 3 taken."), "{message}");
-    let error = Answers { error: Some("failed".to_owned()), ..Answers::default() };
+    let error = ExtenderResults { error: Some("failed".to_owned()), ..ExtenderResults::default() };
     assert_eq!(run_cycle("c", error), ("c waits".to_owned(), "failed".to_owned()));
 }
 
@@ -284,7 +284,7 @@ fn pod_with_a_panicking_plugin_does_not_block_others() {
     for name in ["bad", "good"] {
         show(&mut engine, &pod(name, name, "1", value!({})), 0);
     }
-    let Some(Step::Wait(wait)) = engine.step(0) else { panic!("the bad one waits") };
+    let Some(Step::Wait(wait)) = engine.step(0) else { panic!("the malformed pod waits") };
     assert_eq!((wait.reason, wait.message.as_str()), (Reason::SchedulerError, BROKEN));
     assert_eq!(line(engine.step(0)), "bind good to n1");
     assert_eq!(line(engine.step(0)), "nothing");

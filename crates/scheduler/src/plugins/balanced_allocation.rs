@@ -51,7 +51,7 @@ impl Scorer for Balance<'_> {
 impl Balance<'_> {
     /// Returns the balance of a node's utilization, from 50 to 100. `added` maps a pod's request to the amount added to
     /// the usage.
-    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
+    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, truncated as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "fractions are compared, not amounts")]
     fn evenness(&self, node: NodeId, added: fn(i64) -> i64) -> i64 {
         let (offer, usage) = (self.snapshot.offer(node), self.snapshot.usage(node));

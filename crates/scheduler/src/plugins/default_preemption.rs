@@ -82,7 +82,7 @@ impl Budget {
             namespace: meta.namespace().into(),
             name: meta.name().into(),
             selector: selector.unwrap_or(Selector::Nothing),
-            allowed: object.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap_or_default(),
+            allowed: object.int_at(&["status", "disruptionsAllowed"]).unwrap_or_default(),
             disrupted: disrupted.into_iter().flat_map(apimachinery::Object::keys).map(Str::from).collect(),
         }
     }

@@ -38,7 +38,7 @@ impl Plugin for ImageLocality {
 }
 
 impl Scorer for Local<'_> {
-    #[expect(clippy::cast_possible_truncation, reason = "cut off as upstream does")]
+    #[expect(clippy::cast_possible_truncation, reason = "truncated as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "sizes of images are far below 2^53")]
     fn score(&self, node: NodeId) -> i64 {
         let scaled = |(nodes, share): &(&[(NodeId, i64)], f64)| {

@@ -278,7 +278,7 @@ impl Scorer for Preferences<'_> {
         self.sums.iter().map(of_key).sum()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
+    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, truncated as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "sums of weights are far below 2^53")]
     fn normalize(&self, _nodes: &[NodeId], scores: &mut [i64]) {
         let most = scores.iter().copied().max().unwrap_or_default();

@@ -3,7 +3,7 @@
 use apimachinery::{Str, Value};
 
 use crate::framework::{Cycle, Event, Filter, Plugin, PreFilterResult, Rejection};
-use crate::pod::{Pod, items};
+use crate::pod::Pod;
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) didn't match Pod's required features";
@@ -59,8 +59,8 @@ fn declares_all(declared: &[Str], needed: &[&str]) -> bool {
 }
 
 fn restarts_all_containers(spec: &Value) -> bool {
-    let containers = items(spec, "containers").iter().chain(items(spec, "initContainers"));
-    let mut rules = containers.flat_map(|container| items(container, "restartPolicyRules"));
+    let containers = spec.list_at(&["containers"]).iter().chain(spec.list_at(&["initContainers"]));
+    let mut rules = containers.flat_map(|container| container.list_at(&["restartPolicyRules"]));
     rules.any(|rule| rule.str_at(&["action"]) == Some("RestartAllContainers"))
 }
 

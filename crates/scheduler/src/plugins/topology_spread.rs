@@ -120,8 +120,8 @@ impl Plugin for TopologySpread {
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
         // The selector of the default constraints is not available here: any pod of the namespace may count.
-        let anybody = Some(Selector::EVERYTHING).filter(|_| pod.spread.is_empty());
-        let constraints = self.constraints(&pod.spread, anybody.as_ref(), WhenUnsatisfiable::DoNotSchedule);
+        let any_pod = Some(Selector::EVERYTHING).filter(|_| pod.spread.is_empty());
+        let constraints = self.constraints(&pod.spread, any_pod.as_ref(), WhenUnsatisfiable::DoNotSchedule);
         let counted = |other: &Pod| {
             other.class.namespace == pod.class.namespace
                 && constraints.iter().any(|it| other.class.matches(&it.selector))

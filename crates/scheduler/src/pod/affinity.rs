@@ -6,7 +6,7 @@ use std::sync::Arc;
 use apimachinery::labels::{self, Selector};
 use apimachinery::{Str, Value};
 
-use super::{Class, Error, clamp, items};
+use super::{Class, Error, clamp};
 
 /// Type of an affinity term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,12 +59,12 @@ pub(super) fn terms(spec: &Value, namespace: &str) -> Result<Box<[Arc<Term>]>, E
     let affinity = &spec["affinity"];
     let mut terms = Vec::new();
     for (field, kind) in [("podAffinity", TermKind::Affinity), ("podAntiAffinity", TermKind::AntiAffinity)] {
-        for term in items(&affinity[field], REQUIRED) {
+        for term in affinity[field].list_at(&[REQUIRED]) {
             terms.push(Arc::new(term_of(term, kind, namespace)?));
         }
     }
     for (field, sign) in [("podAffinity", 1), ("podAntiAffinity", -1)] {
-        for weighted in items(&affinity[field], PREFERRED) {
+        for weighted in affinity[field].list_at(&[PREFERRED]) {
             let weight = clamp(weighted.get("weight").and_then(Value::as_int).unwrap_or_default()).saturating_mul(sign);
             terms.push(Arc::new(term_of(&weighted["podAffinityTerm"], TermKind::Preferred(weight), namespace)?));
         }
@@ -75,14 +75,15 @@ pub(super) fn terms(spec: &Value, namespace: &str) -> Result<Box<[Arc<Term>]>, E
 fn term_of(term: &Value, kind: TermKind, namespace: &str) -> Result<Term, Error> {
     let selector =
         |field: &'static str| labels::from_object(term.get(field)).map_err(|reason| Error::Selector { field, reason });
-    let mut namespaces: Vec<Str> = items(term, "namespaces").iter().filter_map(Value::as_str).map(Str::from).collect();
+    let mut namespaces: Vec<Str> =
+        term.list_at(&["namespaces"]).iter().filter_map(Value::as_str).map(Str::from).collect();
     if namespaces.is_empty() && term.get("namespaceSelector").is_none_or(Value::is_null) {
         namespaces.push(namespace.into());
     }
     namespaces.sort_unstable();
     Ok(Term {
         kind,
-        topology_key: term.str_at(&["topologyKey"]).unwrap_or_default().into(),
+        topology_key: term.text_at(&["topologyKey"]).into(),
         namespaces,
         namespace_selector: selector("namespaceSelector")?,
         selector: selector("labelSelector")?,

@@ -3,7 +3,6 @@
 use api::amounts;
 use apimachinery::{Str, Value};
 
-use super::items;
 use crate::devices::is_backed_name;
 
 /// An entry of `spec.resourceClaims`.
@@ -57,11 +56,11 @@ impl Source {
 /// Reads the ResourceClaims of a pod.
 pub(super) fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
     let claim = |it: &Value| {
-        let name = it.str_at(&["name"]).unwrap_or_default();
+        let name = it.text_at(&["name"]);
         let source = if let Some(claim) = it.str_at(&["resourceClaimName"]) {
             Source::Named(claim.into())
         } else if it.str_at(&["resourceClaimTemplateName"]).is_some() {
-            let made = items(status, "resourceClaimStatuses").iter().find(|it| it.str_at(&["name"]) == Some(name));
+            let made = status.list_at(&["resourceClaimStatuses"]).iter().find(|it| it.str_at(&["name"]) == Some(name));
             match made.map(|made| made.str_at(&["resourceClaimName"])) {
                 Some(Some(claim)) => Source::FromTemplate(claim.into()),
                 Some(None) => Source::NotNeeded,
@@ -72,20 +71,20 @@ pub(super) fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
         };
         DeviceClaim { name: name.into(), source }
     };
-    items(spec, "resourceClaims").iter().map(claim).collect()
+    spec.list_at(&["resourceClaims"]).iter().map(claim).collect()
 }
 
 /// Reads the extended resource requests of all containers.
 pub(super) fn extended(spec: &Value) -> Vec<ContainerResource> {
     let mut all = Vec::new();
-    let init = items(spec, "initContainers").iter().map(|it| (it, it.str_at(&["restartPolicy"]) != Some("Always")));
-    let containers = init.chain(items(spec, "containers").iter().map(|it| (it, false)));
+    let init = spec.list_at(&["initContainers"]).iter().map(|it| (it, it.str_at(&["restartPolicy"]) != Some("Always")));
+    let containers = init.chain(spec.list_at(&["containers"]).iter().map(|it| (it, false)));
     for (number, (container, brief)) in containers.enumerate() {
         let requests = container.at(&["resources", "requests"]);
         for (index, (resource, amount)) in amounts::read(requests).into_iter().enumerate() {
             let amount = amount.value();
             if amount > 0 && is_backed_name(&resource) {
-                let name = container.str_at(&["name"]).unwrap_or_default().into();
+                let name = container.text_at(&["name"]).into();
                 all.push(ContainerResource { container: number, name, brief, resource, index, amount });
             }
         }

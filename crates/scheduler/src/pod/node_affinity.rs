@@ -3,7 +3,7 @@
 use api::view::{NodeSelectorOperator, NodeSelectorTerm};
 use apimachinery::{Str, Value};
 
-use super::{clamp, items};
+use super::clamp;
 
 /// A preferred scheduling term.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,9 @@ impl NodeAffinity {
         let Some(value) = value else { return Self::default() };
         let required = value.get("requiredDuringSchedulingIgnoredDuringExecution").filter(|it| !it.is_null());
         Self {
-            required: required.map(|it| items(it, "nodeSelectorTerms").iter().map(NodeSelectorTerm::new).collect()),
-            preferred: items(value, "preferredDuringSchedulingIgnoredDuringExecution")
+            required: required.map(|it| it.list_at(&["nodeSelectorTerms"]).iter().map(NodeSelectorTerm::new).collect()),
+            preferred: value
+                .list_at(&["preferredDuringSchedulingIgnoredDuringExecution"])
                 .iter()
                 .map(|it| PreferredTerm {
                     weight: it.get("weight").and_then(Value::as_int).map_or(0, clamp),
@@ -37,7 +38,7 @@ impl NodeAffinity {
 
     /// Converts a `NodeSelector` into required terms.
     pub fn requiring(selector: &Value) -> Self {
-        let required = items(selector, "nodeSelectorTerms").iter().map(NodeSelectorTerm::new).collect();
+        let required = selector.list_at(&["nodeSelectorTerms"]).iter().map(NodeSelectorTerm::new).collect();
         Self { required: Some(required), preferred: Vec::new() }
     }
 

@@ -3,7 +3,7 @@
 use apimachinery::labels::{self, Operator, Requirement, Selector};
 use apimachinery::{Path, Str, Value};
 
-use super::{Error, clamp, items, label};
+use super::{Error, clamp, label};
 
 /// The `whenUnsatisfiable` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Spread {
 
 /// Parses the constraints of a pod spec.
 pub(super) fn constraints(spec: &Value, pod_labels: &[(Str, Str)]) -> Result<Vec<Spread>, Error> {
-    items(spec, "topologySpreadConstraints").iter().map(|value| constraint(value, pod_labels)).collect()
+    spec.list_at(&["topologySpreadConstraints"]).iter().map(|value| constraint(value, pod_labels)).collect()
 }
 
 fn constraint(value: &Value, pod_labels: &[(Str, Str)]) -> Result<Spread, Error> {
@@ -49,7 +49,7 @@ fn constraint(value: &Value, pod_labels: &[(Str, Str)]) -> Result<Spread, Error>
     let mut selector = labels::from_object(value.get(FIELD)).map_err(error)?;
     if let Selector::All(requirements) = &selector {
         let mut requirements = requirements.clone();
-        for key in items(value, "matchLabelKeys").iter().filter_map(Value::as_str) {
+        for key in value.list_at(&["matchLabelKeys"]).iter().filter_map(Value::as_str) {
             let Some(own) = label(pod_labels, key) else { continue };
             let requirement = Requirement::new(key, Operator::In, vec![own.into()], &Path::ROOT);
             requirements.push(requirement.map_err(|wrong| error(labels::SelectorError::Invalid(wrong)))?);
@@ -64,7 +64,7 @@ fn constraint(value: &Value, pod_labels: &[(Str, Str)]) -> Result<Spread, Error>
     };
     Ok(Spread {
         max_skew: number("maxSkew", 1),
-        topology_key: value.str_at(&["topologyKey"]).unwrap_or_default().into(),
+        topology_key: value.text_at(&["topologyKey"]).into(),
         when: match value.str_at(&["whenUnsatisfiable"]) {
             Some("ScheduleAnyway") => WhenUnsatisfiable::ScheduleAnyway,
             _ => WhenUnsatisfiable::DoNotSchedule,

@@ -83,7 +83,7 @@ fn resized_pod_level_requests_count_maximum_of_actual_and_desired() {
     check(value!({"allocatedResources": {"cpu": "3"}}), 2000);
     let plain = value!({"spec": {"containers": [{"name": "a", "resources": (requests("1"))}]},
         "status": {"resources": {"requests": {"cpu": "4"}}, "conditions": never}});
-    assert_eq!(Pod::new(&plain).unwrap().shape.requests.cpu_milli, 1000, "it asks for nothing as a whole");
+    assert_eq!(Pod::new(&plain).unwrap().shape.requests.cpu_milli, 1000, "pod-level requests are absent");
 }
 
 #[test]

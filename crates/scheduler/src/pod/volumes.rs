@@ -2,8 +2,6 @@
 
 use apimachinery::{Key, Str, Value};
 
-use super::items;
-
 /// A PersistentVolumeClaim used by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodClaim {
@@ -49,17 +47,17 @@ pub(super) fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
             .and_then(|_| volume.str_at(&["name"]))
             .map(|name| PodClaim { name: format!("{pod}-{name}").into(), ephemeral: true })
     };
-    items(spec, "volumes").iter().filter_map(claim).collect()
+    spec.list_at(&["volumes"]).iter().filter_map(claim).collect()
 }
 
 /// Returns the claims and disks that a pod uses.
 pub(super) fn uses(spec: &Value, namespace: &str, claims: &[PodClaim]) -> Box<[VolumeUse]> {
     let claims = claims.iter().map(|claim| VolumeUse::Claim(Key::new(namespace, claim.name.clone())));
-    claims.chain(items(spec, "volumes").iter().filter_map(disk)).collect()
+    claims.chain(spec.list_at(&["volumes"]).iter().filter_map(disk)).collect()
 }
 
 fn disk(volume: &Value) -> Option<VolumeUse> {
-    let text = |disk: &Value, field: &str| disk.str_at(&[field]).unwrap_or_default().to_owned();
+    let text = |disk: &Value, field: &str| disk.text_at(&[field]).to_owned();
     let read_only = |disk: &Value| disk.get("readOnly").and_then(Value::as_bool) == Some(true);
     let made = |id: String, read_only| Some(VolumeUse::Disk { id: id.into(), read_only });
     if let Some(disk) = volume.get("gcePersistentDisk").filter(|it| !it.is_null()) {
@@ -72,7 +70,7 @@ fn disk(volume: &Value) -> Option<VolumeUse> {
         return made(format!("iscsi {}", text(disk, "iqn")), read_only(disk));
     }
     let disk = volume.get("rbd").filter(|it| !it.is_null())?;
-    let mut monitors: Vec<_> = items(disk, "monitors").iter().filter_map(Value::as_str).collect();
+    let mut monitors: Vec<_> = disk.list_at(&["monitors"]).iter().filter_map(Value::as_str).collect();
     monitors.sort_unstable();
     // DEVIATION: two RBD volumes are the same only if all their monitors are equal; upstream requires one common
     // monitor.

@@ -63,7 +63,7 @@ fn only_relevant_events_wake_a_pod() {
     assert_eq!(queue.lengths().unschedulable, 1);
     queue.notice(&Event::NodeAdded(node("2")), 10);
     queue.notice(&Event::PodAdded(wants("b", "1")), 10);
-    assert_eq!(queue.lengths().unschedulable, 1, "neither makes room");
+    assert_eq!(queue.lengths().unschedulable, 1, "neither pod preempts");
     queue.notice(&Event::NodeAdded(node("4")), 20_000);
     assert_eq!(queue.lengths().active, 1, "the back-off is over");
 }
@@ -81,7 +81,7 @@ fn events_during_a_cycle_are_not_missed() {
     assert_eq!(queue.lengths().unschedulable, 1, "the decision about b saw the node");
     queue.failed(a.id(), &["NodeResourcesFit"], 0);
     assert_eq!((queue.lengths().unschedulable, queue.lengths().backoff), (1, 1));
-    assert!(queue.events.is_empty(), "nobody can have missed them any more");
+    assert!(queue.events.is_empty(), "no pod in a cycle can have missed the events");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn back_off_doubles_up_to_its_maximum() {
     let waits = (0..6).map(|_| {
         queue.pop(now).unwrap();
         queue.failed(pod.id(), &[], now);
-        assert!(queue.pop(now).is_none(), "an error is not tried again at once");
+        assert!(queue.pop(now).is_none(), "a failed pod is not retried immediately");
         let wake = queue.next_wake().unwrap();
         let wait = wake - now;
         now = wake;
@@ -178,7 +178,7 @@ fn local_nomination_holds_until_the_watch_reports_another() {
     let nominated_pod = Arc::new(Pod { nominated_node: "n1".into(), ..(*plain).clone() });
     queue.set(&nominated_pod, &Devices::default(), 2);
     queue.set(&plain, &Devices::default(), 3);
-    assert_eq!(queue.nominated_node(id), None, "somebody took it away");
+    assert_eq!(queue.nominated_node(id), None, "the nomination was removed");
 }
 
 #[test]

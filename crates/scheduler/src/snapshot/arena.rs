@@ -94,7 +94,7 @@ mod tests {
         assert!(!arena.release(0));
         assert!(arena.release(0));
         assert_eq!(arena.find(&1_u8), None);
-        assert_eq!(arena.acquire(&Arc::new(3)), 0, "the number comes back");
+        assert_eq!(arena.acquire(&Arc::new(3)), 0, "the slot is reused");
         assert_eq!(arena.iter().map(|(id, value)| (id, **value)).collect::<Vec<_>>(), [(0, 3), (1, 2)]);
     }
 }

@@ -18,7 +18,7 @@ impl Counts {
 
     /// Decrements the count at `domain`; panics if it is 0.
     pub fn decrease(&mut self, domain: u32) {
-        let at = self.position(domain).expect("only what was counted is taken off");
+        let at = self.position(domain).expect("only counted pods are removed");
         self.0[at].1 -= 1;
         if self.0[at].1 == 0 {
             self.0.remove(at);

@@ -50,7 +50,7 @@ fn pods_are_counted_per_domain_in_any_order_of_events() {
     assert_eq!((by_zone(&snapshot, "n1"), by_zone(&snapshot, "n3")), ((1, 1), (2, 2)));
     snapshot.remove_assumed_pod(PodId::new("ns", "assumed"));
     snapshot.remove_assumed_pod(PodId::new("ns", "late"));
-    assert_eq!(by_zone(&snapshot, "n3"), (1, 1), "only an assumption is forgotten");
+    assert_eq!(by_zone(&snapshot, "n3"), (1, 1), "only assumed pods are removed");
 }
 
 #[test]

@@ -41,8 +41,7 @@ impl Storage {
 
     /// Updates a CSIDriver.
     pub fn set_driver(&mut self, name: &Str, object: Option<&Value>) -> bool {
-        let reports_capacity =
-            |object: &Value| object.at(&["spec", "storageCapacity"]).and_then(Value::as_bool) == Some(true);
+        let reports_capacity = |object: &Value| object.is_true_at(&["spec", "storageCapacity"]);
         put(&mut self.drivers, name, object.map(|object| Driver { reports_capacity: reports_capacity(object) }))
     }
 
@@ -54,7 +53,7 @@ impl Storage {
     /// Updates the attach limits from a CSINode.
     pub fn set_limits(&mut self, node: &Str, object: Option<&Value>) -> bool {
         let limits = object.map(|object| {
-            let drivers = object.at(&["spec", "drivers"]).and_then(Value::as_array).unwrap_or_default();
+            let drivers = object.list_at(&["spec", "drivers"]);
             let limit = |driver: &Value| {
                 let count = driver.at(&["allocatable", "count"])?.as_int()?;
                 Some((text(driver, &["name"]), count))
@@ -162,10 +161,10 @@ impl Volume {
 
 impl Class {
     fn new(object: &Value) -> Self {
-        let terms = object.get("allowedTopologies").and_then(Value::as_array).unwrap_or_default();
+        let terms = object.list_at(&["allowedTopologies"]);
         let requirement = |it: &Value| (text(it, &["key"]), texts(it, "values"));
         let term = |term: &Value| {
-            let list = term.get("matchLabelExpressions").and_then(Value::as_array).unwrap_or_default();
+            let list = term.list_at(&["matchLabelExpressions"]);
             list.iter().map(requirement).collect()
         };
         Self {
@@ -199,7 +198,7 @@ fn put<K: Ord + Clone, V: PartialEq>(map: &mut std::collections::BTreeMap<K, V>,
 }
 
 fn text(object: &Value, path: &[&str]) -> Str {
-    object.str_at(path).unwrap_or_default().into()
+    object.text_at(path).into()
 }
 
 fn texts(object: &Value, field: &str) -> Vec<Str> {

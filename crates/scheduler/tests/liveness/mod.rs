@@ -55,7 +55,7 @@ impl Life {
     }
 
     fn show(&mut self, kind: Kind, object: &Value) {
-        self.log.push(format!("{} {object}", kind.name()));
+        self.log.push(format!("{} {object}", kind.resource()));
         self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
     }
 
@@ -131,7 +131,7 @@ impl Life {
             }
             Step::Wait(wait) => self.wait(wait),
             Step::Skip { .. } | Step::CallExtenders { .. } => {
-                panic!("no pod that waits is going, and there is nobody to be asked")
+                panic!("no pending pod is terminating, and there are no extenders")
             }
         }
     }
@@ -185,7 +185,10 @@ impl Life {
         }
         for victim in preemption.iter().flat_map(|it| &it.victims) {
             let at = self.pod_index(&victim.name).unwrap();
-            assert!(priority(&self.cluster.pods[at].0) < priority(&object), "only the less important are evicted");
+            assert!(
+                priority(&self.cluster.pods[at].0) < priority(&object),
+                "only pods with lower priority are evicted"
+            );
             // A pod that no kubelet has seen is deleted immediately.
             let is_seen = self.cluster.pods[at].0.str_at(&["spec", "nodeName"]).is_some();
             if is_seen && self.rng.one_in(2) {

@@ -4,12 +4,12 @@ use apimachinery::Value;
 
 /// Returns a text field; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    object.str_at(path).unwrap_or_default()
+    object.text_at(path)
 }
 
 /// Returns the items of a list; empty if absent.
 pub(crate) fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
+    object.list_at(path)
 }
 
 pub(crate) fn name(object: &Value) -> &str {
@@ -25,7 +25,7 @@ pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 pub(crate) fn priority(pod: &Value) -> i64 {
-    pod.at(&["spec", "priority"]).and_then(Value::as_int).unwrap_or(0)
+    pod.int_at(&["spec", "priority"]).unwrap_or(0)
 }
 
 /// Returns the start time; RFC 3339 texts sort like the times.

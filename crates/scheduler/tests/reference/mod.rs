@@ -203,7 +203,7 @@ fn conflict(one: &Value, other: &Value) -> bool {
 /// Whether a node is unschedulable for a pod; the pod may tolerate the corresponding taint.
 fn is_closed(pod: &Value, node: &Value) -> bool {
     let taint = value!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    node.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true) && !tolerates(pod, &taint)
+    node.is_true_at(&["spec", "unschedulable"]) && !tolerates(pod, &taint)
 }
 
 fn is_repelled(pod: &Value, node: &Value) -> bool {

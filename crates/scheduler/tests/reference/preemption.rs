@@ -61,7 +61,7 @@ impl ReferenceCluster {
 /// Splits pods into those whose eviction violates a PodDisruptionBudget and the others. An empty selector protects no
 /// pod.
 fn violations(potential: Vec<Rc<Value>>, budgets: &[Value]) -> (Vec<Rc<Value>>, Vec<Rc<Value>>) {
-    let allows = |budget: &Value| budget.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap();
+    let allows = |budget: &Value| budget.int_at(&["status", "disruptionsAllowed"]).unwrap();
     let mut allowed: Vec<i64> = budgets.iter().map(allows).collect();
     potential.into_iter().partition(|victim| {
         let mut violates = false;

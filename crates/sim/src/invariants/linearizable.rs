@@ -102,7 +102,7 @@ mod tests {
         let get = |began_ms, read| operation(Kind::Get, began_ms, Some((began_ms + 5, read)));
         assert!(is_linearizable(&[put, get(10, None), get(20, Some(1))]));
         assert!(is_linearizable(&[put, get(10, None), get(20, None)]));
-        assert!(is_linearizable(&[operation(Kind::Put(2), 0, None), get(10, None)]), "it never was");
+        assert!(is_linearizable(&[operation(Kind::Put(2), 0, None), get(10, None)]), "it never existed");
         assert!(!is_linearizable(&[put, get(10, Some(1)), get(20, None)]));
     }
 

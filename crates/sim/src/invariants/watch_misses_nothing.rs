@@ -18,7 +18,7 @@ pub struct Gap {
     pub compact_revision: i64,
 }
 
-const NAME: &str = "a watch misses nothing";
+const NAME: &str = "a watch receives every change";
 
 /// Compares the received events with the history, given the last compaction.
 pub fn check(

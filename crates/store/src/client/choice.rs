@@ -75,7 +75,7 @@ impl Choice {
                 WaitResult::Slow => slow += 1,
             }
         }
-        Err(last.expect("the last try is waited for"))
+        Err(last.expect("the last attempt has a result"))
     }
 
     /// Waits for a response until the member fails a health check.
@@ -132,7 +132,7 @@ impl Choice {
 }
 
 fn silent() -> Status {
-    Status::unavailable("the member does not answer")
+    Status::unavailable("the member does not respond")
 }
 
 /// Whether the request was not sent because there was no connection.

@@ -127,7 +127,7 @@ fn member(member: pb::Member) -> Member {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` needs")]
 fn members_error(status: Status) -> MembersError {
     MembersError { code: status.code(), message: status.message().to_owned() }
 }

@@ -111,7 +111,7 @@ mod tests {
         let there = |value: &str, revision| Record::new(b"a", value.as_bytes(), (1, revision), 2, 0);
         assert_eq!(written.done_at(Some(&there("new", 9))), Some(9));
         assert_eq!(written.done_at(Some(&there("another", 9))), None);
-        assert_eq!(written.done_at(Some(&there("new", 7))), None, "it was so before");
+        assert_eq!(written.done_at(Some(&there("new", 7))), None, "the value is unchanged");
         assert_eq!(written.done_at(None), None);
     }
 }

@@ -275,7 +275,10 @@ mod tests {
 
     async fn read(input: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        CorrectedConnection::new(Slow(input.to_vec().into())).read_to_end(&mut out).await.expect("memory is readable");
+        CorrectedConnection::new(Slow(input.to_vec().into()))
+            .read_to_end(&mut out)
+            .await
+            .expect("reading from memory cannot fail");
         out
     }
 

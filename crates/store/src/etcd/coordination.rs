@@ -146,7 +146,7 @@ impl<B: Backend> Server<B> {
             OperationBody::Range(range) => range.records.into_iter().next(),
             _ => None,
         });
-        let entry = entry.ok_or_else(|| Status::internal("a place in the queue that is not there"))?;
+        let entry = entry.ok_or_else(|| Status::internal("the queue entry does not exist"))?;
         if entry.value() != &value[..] {
             let leader = LeaderKey { key, rev: entry.create_revision, lease, ..LeaderKey::default() };
             let put = put(&leader.key, value, lease);

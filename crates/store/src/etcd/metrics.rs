@@ -29,17 +29,27 @@ fn member<B: Backend>(page: &mut Page, server: &Server<B>) {
     let failed = server.failed.load(Ordering::Relaxed);
     page.one("etcd_server_has_leader", GAUGE, "Whether there is a leader.", u8::from(status.leader != 0));
     page.one("etcd_server_is_leader", GAUGE, "Whether this member is the leader.", u8::from(leads));
-    page.one("etcd_server_is_learner", GAUGE, "Whether this member does not vote.", u8::from(status.learner));
-    page.one("etcd_server_leader_changes_seen_total", COUNTER, "Changes of leader seen.", status.leader_changes);
-    page.one("etcd_server_proposals_committed_total", GAUGE, "Entries a majority has.", status.commit_index);
-    page.one("etcd_server_proposals_applied_total", GAUGE, "Entries applied here.", status.applied_index);
-    page.one("etcd_server_proposals_pending", GAUGE, "Commands proposed and not applied.", status.pending);
-    page.one("etcd_server_proposals_failed_total", COUNTER, "Commands that did not come through.", failed);
-    page.head("etcd_server_version", GAUGE, "The version this server says it is.");
+    page.one("etcd_server_is_learner", GAUGE, "Whether this member is a learner.", u8::from(status.learner));
+    page.one(
+        "etcd_server_leader_changes_seen_total",
+        COUNTER,
+        "Number of leader changes that this member observed.",
+        status.leader_changes,
+    );
+    page.one("etcd_server_proposals_committed_total", GAUGE, "Index of the last committed entry.", status.commit_index);
+    page.one(
+        "etcd_server_proposals_applied_total",
+        GAUGE,
+        "Index of the last entry applied on this member.",
+        status.applied_index,
+    );
+    page.one("etcd_server_proposals_pending", GAUGE, "Number of proposals that are not applied yet.", status.pending);
+    page.one("etcd_server_proposals_failed_total", COUNTER, "Number of failed proposals.", failed);
+    page.head("etcd_server_version", GAUGE, "Reported version of the server; the value is always 1.");
     page.sample("etcd_server_version", &[("server_version", &VERSION)], 1);
-    page.head("etcd_cluster_version", GAUGE, "The version of the protocol that all members understand.");
+    page.head("etcd_cluster_version", GAUGE, "Version of the cluster; the value is always 1.");
     page.sample("etcd_cluster_version", &[("cluster_version", &CLUSTER_VERSION)], 1);
-    page.head("etcd_server_id", GAUGE, "This member's id.");
+    page.head("etcd_server_id", GAUGE, "ID of this member; the value is always 1.");
     page.sample("etcd_server_id", &[("server_id", &format_args!("{:x}", server.backend.id()))], 1);
 }
 
@@ -51,33 +61,38 @@ fn records<B: Backend>(page: &mut Page, server: &Server<B>) {
         .backend
         .view(|state| (state.revision(), state.compact_revision(), state.key_count(), state.size_bytes()));
     let quota = server.config.quota_bytes.unwrap_or(0);
-    page.one("etcd_server_quota_backend_bytes", GAUGE, "Bytes the records may take.", quota);
-    page.one("etcd_mvcc_db_total_size_in_bytes", GAUGE, "Bytes of log and checkpoints.", disk_bytes);
-    page.one("etcd_mvcc_db_total_size_in_use_in_bytes", GAUGE, "Bytes of the records.", bytes);
-    page.one("etcd_debugging_mvcc_keys_total", GAUGE, "Keys.", keys);
-    page.one("etcd_debugging_mvcc_current_revision", GAUGE, "The last revision.", revision);
-    page.one("etcd_debugging_mvcc_compact_revision", GAUGE, "The oldest readable revision.", compact.max(0));
-    page.one("etcd_debugging_mvcc_watcher_total", GAUGE, "Watchers.", watchers);
-    page.one("etcd_debugging_mvcc_slow_watcher_total", GAUGE, "Watchers with something to read.", behind);
-    page.one("etcd_debugging_lease_total", GAUGE, "Leases.", leases);
-    page.one("etcd_debugging_auth_revision", GAUGE, "Counts the changes of users and roles.", users);
+    page.one("etcd_server_quota_backend_bytes", GAUGE, "Storage quota in bytes; 0 if there is none.", quota);
+    page.one(
+        "etcd_mvcc_db_total_size_in_bytes",
+        GAUGE,
+        "Size of the log and the checkpoints on disk in bytes.",
+        disk_bytes,
+    );
+    page.one("etcd_mvcc_db_total_size_in_use_in_bytes", GAUGE, "Size of all keys and values in bytes.", bytes);
+    page.one("etcd_debugging_mvcc_keys_total", GAUGE, "Number of keys.", keys);
+    page.one("etcd_debugging_mvcc_current_revision", GAUGE, "Current revision of the store.", revision);
+    page.one("etcd_debugging_mvcc_compact_revision", GAUGE, "Revision of the last compaction.", compact.max(0));
+    page.one("etcd_debugging_mvcc_watcher_total", GAUGE, "Number of watchers.", watchers);
+    page.one("etcd_debugging_mvcc_slow_watcher_total", GAUGE, "Number of watchers with unsent events.", behind);
+    page.one("etcd_debugging_lease_total", GAUGE, "Number of leases.", leases);
+    page.one("etcd_debugging_auth_revision", GAUGE, "Revision of users and roles; each change increments it.", users);
 }
 
 fn syncs(page: &mut Page, disk: &DiskStats) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
-    page.head(name, HISTOGRAM, "How long syncs of the log took.");
+    page.head(name, HISTOGRAM, "Latency of log syncs to disk in seconds.");
     page.histogram(name, &[], &SYNC_BUCKETS_MICROS, &disk.buckets, disk.sync_micros, disk.syncs);
 }
 
 fn calls<B: Backend>(page: &mut Page, server: &Server<B>) {
     let (received, sent) = (server.calls.received_bytes(), server.calls.sent_bytes());
-    page.one("etcd_network_client_grpc_received_bytes_total", COUNTER, "Bytes that came from clients.", received);
-    page.one("etcd_network_client_grpc_sent_bytes_total", COUNTER, "Bytes that were sent to clients.", sent);
-    page.head("grpc_server_started_total", COUNTER, "Calls that began.");
+    page.one("etcd_network_client_grpc_received_bytes_total", COUNTER, "Bytes received from gRPC clients.", received);
+    page.one("etcd_network_client_grpc_sent_bytes_total", COUNTER, "Bytes sent to gRPC clients.", sent);
+    page.head("grpc_server_started_total", COUNTER, "Number of started gRPC calls.");
     for (labels, count) in server.calls.started() {
         page.sample("grpc_server_started_total", &display_labels(&labels), count);
     }
-    page.head("grpc_server_handled_total", COUNTER, "Calls that ended, by what came of them.");
+    page.head("grpc_server_handled_total", COUNTER, "Number of completed gRPC calls, by status code.");
     for (labels, count) in server.calls.handled() {
         page.sample("grpc_server_handled_total", &display_labels(&labels), count);
     }
@@ -90,20 +105,20 @@ fn peers(page: &mut Page, own: u64, peers: &[PeerTraffic]) {
     if peers.is_empty() {
         return;
     }
-    page.head("etcd_network_active_peers", GAUGE, "Connections to a peer that are open.");
+    page.head("etcd_network_active_peers", GAUGE, "Number of open connections to a peer.");
     for peer in peers {
         page.sample("etcd_network_active_peers", &[("Local", &local), ("Remote", &id(peer))], peer.connections);
     }
-    page.head("etcd_network_peer_sent_bytes_total", COUNTER, "Bytes that were sent to a peer.");
+    page.head("etcd_network_peer_sent_bytes_total", COUNTER, "Bytes sent to a peer.");
     for peer in peers {
         page.sample("etcd_network_peer_sent_bytes_total", &[("To", &id(peer))], peer.sent_bytes);
     }
-    page.head("etcd_network_peer_received_bytes_total", COUNTER, "Bytes that came from a peer.");
+    page.head("etcd_network_peer_received_bytes_total", COUNTER, "Bytes received from a peer.");
     for peer in peers {
         page.sample("etcd_network_peer_received_bytes_total", &[("From", &id(peer))], peer.received_bytes);
     }
     let name = "etcd_network_peer_round_trip_time_seconds";
-    page.head(name, HISTOGRAM, "How long a peer took to answer a heartbeat.");
+    page.head(name, HISTOGRAM, "Round-trip time of heartbeats to a peer in seconds.");
     for peer in peers.iter().filter(|peer| peer.round_trips > 0) {
         let (buckets, micros) = (&peer.round_trip_buckets, peer.round_trip_micros);
         page.histogram(name, &[("To", &id(peer))], &ROUND_TRIP_BUCKETS_MICROS, buckets, micros, peer.round_trips);

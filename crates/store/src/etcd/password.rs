@@ -15,7 +15,7 @@ use super::status;
 use crate::backend::BackendError;
 
 /// OWASP's recommendation for HMAC-SHA-256.
-pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("it is not zero");
+pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("the constant is not zero");
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 const PREFIX: &str = "pbkdf2-sha256";
@@ -91,7 +91,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const FEW: NonZeroU32 = NonZeroU32::new(1000).expect("it is not zero");
+    const FEW: NonZeroU32 = NonZeroU32::new(1000).expect("the constant is not zero");
 
     #[test]
     fn hash_equals_that_of_other_implementations() {

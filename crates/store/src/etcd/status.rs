@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use crate::backend::BackendError;
 
 /// Returns the status of an error of the key-value store.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` needs")]
 pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
     let code = match &error {
         mvcc::Error::Compacted { .. } | mvcc::Error::FutureRevision => Code::OutOfRange,

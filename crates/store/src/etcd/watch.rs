@@ -341,7 +341,7 @@ fn split(events: Vec<super::proto::mvccpb::Event>, bytes_max: usize) -> Vec<Vec<
             bytes = 0;
         }
         bytes += len;
-        parts.last_mut().expect("there is always a part").push(event);
+        parts.last_mut().expect("the list of parts starts with one").push(event);
     }
     parts
 }

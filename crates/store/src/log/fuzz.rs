@@ -23,7 +23,7 @@ pub(crate) fn records(input: &[u8]) {
         let mut staged = BytesMut::new();
         record::stage(&mut staged, &found);
         record::finish_group(&mut staged, SEQUENCE, 3);
-        let again = record::read(&staged, SEQUENCE).expect("what was written can be read");
+        let again = record::read(&staged, SEQUENCE).expect("a written log can be read");
         assert_eq!((again.record, again.group, again.is_last), (found, 3, true));
     }
 }

@@ -176,7 +176,7 @@ fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
         append(&mut log).expect("the segment has room, and then the reserve");
     }
     append(&mut log).expect("the reserve has room for more than one");
-    log.replenish().expect("no room is no failure");
+    log.replenish().expect("a full disk is not an error here");
     assert!(log.is_low());
     let full = loop {
         if let Err(full) = append(&mut log) {
@@ -186,7 +186,7 @@ fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
     assert!(matches!(full, LogError::Full(_)), "{full}");
 
     set_free_bytes(u64::MAX);
-    log.write().expect("what found no room is written now");
+    log.write().expect("the rejected record is written now");
     log.sync().expect("synced");
     log.replenish().expect("there is room");
     assert!(!log.is_low());

@@ -27,7 +27,7 @@ impl<F: DiskFile> Window<F> {
     pub(super) fn record(&mut self, offset: u64) -> Result<Option<FramedRecord>, LogError> {
         let sequence = self.sequence;
         let Some(header) = self.bytes(offset, HEADER_BYTES as u64)? else { return Ok(None) };
-        let header = header.first_chunk().expect("as many as were asked for");
+        let header = header.first_chunk().expect("the window has the requested length");
         let Some(length) = record::length(header, sequence) else { return Ok(None) };
         Ok(self.bytes(offset, length as u64)?.and_then(|bytes| record::read(bytes, sequence)))
     }

@@ -117,11 +117,11 @@ impl Waiters {
     /// definite.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.proposed.first_key_value().is_some_and(|(_, waiter)| waiter.deadline <= now) {
-            let (_, waiter) = self.proposed.pop_first().expect("just seen");
+            let (_, waiter) = self.proposed.pop_first().expect("the first entry was checked above");
             let _ = waiter.reply.send(Err(ProposeError::Timeout));
         }
         while self.parked.front().is_some_and(|waiter| waiter.deadline <= now) {
-            let waiter = self.parked.pop_front().expect("just seen");
+            let waiter = self.parked.pop_front().expect("the first entry was checked above");
             let tried = waiter.sequence.is_some();
             let _ = waiter.reply.send(Err(if tried { ProposeError::Timeout } else { Refusal::NoLeader.into() }));
         }

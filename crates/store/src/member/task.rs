@@ -124,7 +124,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("store-log".into());
     let span = tracing::Span::current();
     let write = move || span.in_scope(|| writer::run(log, received_jobs, events_sender));
-    let handle = thread.spawn(write).expect("a thread can be started");
+    let handle = thread.spawn(write).expect("the thread starts");
     let (lost_sender, lost) = mpsc::channel(64);
     let (internal_sender, internal) = mpsc::channel(64);
     let (inbound_sender, inbound) = mpsc::channel(INBOUND_MAX);
@@ -465,7 +465,7 @@ impl Task {
         self.can_read_locally.store(self.replica.can_read_locally(), Ordering::Release);
         if applied {
             let state = self.replica.state();
-            let state = state.read().expect("nobody panics while holding the state").clone();
+            let state = state.read().expect("no holder of the state panics").clone();
             (self.config.on_apply)(&state);
             self.follow_group();
             self.checkpoint(&state);

@@ -19,7 +19,7 @@ pub(crate) fn message(input: &[u8]) -> Option<Message> {
     let frame = Frame::decode(&Bytes::copy_from_slice(input), 2, 1).ok()?;
     let mut sent = BytesMut::new();
     put_frame(&mut sent, &frame.encode());
-    let received = read(&mut &sent[..]).expect("what is sent is received");
+    let received = read(&mut &sent[..]).expect("a sent frame is received");
     assert_eq!(Frame::decode(&received, 2, 1).as_ref(), Ok(&frame), "a frame changes on its way");
     match frame {
         Frame::Message(message) => Some(*message),

@@ -280,7 +280,7 @@ mod tests {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         let result = tokio::time::timeout(GREETING_TIMEOUT, members_of(std::slice::from_ref(&url), None)).await;
-        let (cluster, members) = result.expect("a member is not kept waiting").unwrap();
+        let (cluster, members) = result.expect("the member responds in time").unwrap();
         assert_eq!((cluster, members.len()), (7, 1));
     }
 
@@ -296,7 +296,7 @@ mod tests {
         assert!(handshakes.iter().all(|handshake| !handshake.is_finished()));
         drop(pending);
         for handshake in handshakes {
-            assert!(handshake.await.unwrap_err().is_cancelled(), "nothing outlives the listener");
+            assert!(handshake.await.unwrap_err().is_cancelled(), "no task outlives the listener");
         }
     }
 }

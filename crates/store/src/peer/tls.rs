@@ -215,6 +215,6 @@ mod tests {
         let other = Tls::unverified(&other_cert, &other_key).expect("usable");
         assert!(meet(&one, &other).await && meet(&other, &one).await);
         let verified = Tls::from_files(&cert, &key, &cert).expect("usable");
-        assert!(!meet(&other, &verified).await, "a member that verifies rejects a stranger");
+        assert!(!meet(&other, &verified).await, "a verifying member rejects an unknown certificate");
     }
 }

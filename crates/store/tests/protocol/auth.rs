@@ -158,7 +158,7 @@ async fn authenticate(client: &mut AuthClient<Channel>, name: &str) -> Result<St
 
 /// Returns a config with cheap password hashes, because their cost is not tested here.
 fn cheap() -> store::etcd::Config {
-    let few = std::num::NonZeroU32::new(1000).expect("it is not zero");
+    let few = std::num::NonZeroU32::new(1000).expect("the constant is not zero");
     let auth = store::etcd::AuthConfig { hash_iterations: few, ..Default::default() };
     store::etcd::Config { auth, ..Default::default() }
 }

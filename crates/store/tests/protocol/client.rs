@@ -35,7 +35,7 @@ fn delete(key: &str) -> Txn {
 }
 
 async fn next(watch: &mut Watch) -> Result<WatchBatch> {
-    Ok(tokio::time::timeout(Duration::from_secs(20), watch.next()).await.context("the watch says nothing")??)
+    Ok(tokio::time::timeout(Duration::from_secs(20), watch.next()).await.context("the watch sends nothing")??)
 }
 
 async fn behaves(client: &Client) -> Result<()> {
@@ -117,7 +117,7 @@ async fn embedded_store_enforces_the_quota_and_recovers_after_compaction() -> Re
     };
     ensure!(write_error == ClientError::Rejected(mvcc::Error::NoSpace), "{write_error}");
     ensure!((15..=17).contains(&written), "{written} writes of 4 KiB went into 64 KiB");
-    ensure!(single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "nobody is told");
+    ensure!(single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "no member reports the alarm");
     let reply = client.range(Range::of(Span::prefix("k/")), Freshness::Linearizable).await?;
     ensure!(reply.records.len() == written, "what was written is read");
 

@@ -58,7 +58,7 @@ impl Servers for EtcdCluster {
 
     async fn join(&mut self, name: &str, added: &str) -> Result<()> {
         let all = Regex::new(r#"ETCD_INITIAL_CLUSTER="([^"]*)""#)?;
-        let all = all.captures(added).context("nobody was added")?[1].to_owned();
+        let all = all.captures(added).context("the output names no new member")?[1].to_owned();
         let arguments = ["--initial-cluster", &all, "--initial-cluster-state", "existing"];
         self.members.push(Etcd::spawn(name, &self.fourth.0, &self.fourth.1, &arguments)?);
         Ok(())

@@ -33,11 +33,12 @@ async fn released_lock_is_acquired_by_the_next_waiter() -> Result<()> {
     let waiting = tokio::spawn(async move { second.lock(lock::LockRequest { name: "l".into(), lease: two }).await });
     ensure!(
         first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key == lock_key,
-        "held twice by its holder"
+        "the holder locked it twice"
     );
     ensure!(!waiting.is_finished());
     first.unlock(lock::UnlockRequest { key: lock_key }).await?;
-    let next = tokio::time::timeout(DEADLINE, waiting).await.context("the next is not told")???.into_inner().key;
+    let next =
+        tokio::time::timeout(DEADLINE, waiting).await.context("the next holder is not notified")???.into_inner().key;
     ensure!(next == format!("l/{two:x}"));
     single.stop().await;
     Ok(())
@@ -57,7 +58,7 @@ async fn election_has_one_leader_and_observers_see_every_change() -> Result<()> 
     let waiting = tokio::spawn(async move { other.campaign(campaign(two, "b")).await });
     client.proclaim(election::ProclaimRequest { leader: leader.clone(), value: "a2".into() }).await?;
     client.resign(election::ResignRequest { leader: leader.clone() }).await?;
-    let next = tokio::time::timeout(DEADLINE, waiting).await.context("the next is not told")???.into_inner();
+    let next = tokio::time::timeout(DEADLINE, waiting).await.context("the next holder is not notified")???.into_inner();
     ensure!(next.leader.is_some_and(|leader| leader.lease == two));
     let late = client.proclaim(election::ProclaimRequest { leader, value: "a3".into() }).await;
     ensure!(late.is_err_and(|status| status.message() == "election: not leader"));

@@ -100,7 +100,8 @@ async fn calls_that_require_a_leader_fail_and_streams_are_cancelled_without_one(
     // A stream that does not require a leader continues and responds to requests that need no leader.
     let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
     asking.send(pb::WatchRequest { request_union: Some(union) }).await?;
-    let progress = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
+    let progress =
+        tokio::time::timeout(DEADLINE, lenient.message()).await.context("no progress notification arrived")??;
     ensure!(progress.is_some_and(|response| response.watch_id == -1 && !response.canceled));
     first.node.stop().await;
     Ok(())

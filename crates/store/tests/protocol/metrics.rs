@@ -94,7 +94,7 @@ async fn metrics_have_etcds_names_types_and_labels() -> Result<()> {
         }
         anyhow::Ok(())
     };
-    timeout(DEADLINE, reported).await.with_context(|| format!("not all is told: {found:?}"))??;
+    timeout(DEADLINE, reported).await.with_context(|| format!("not all metrics are reported: {found:?}"))??;
     let different = found
         .iter()
         .filter(|(name, reported)| !KNARR_ONLY.contains(&name.as_str()) && expected.get(*name) != Some(reported));
@@ -167,7 +167,7 @@ async fn calls_are_counted_by_status_code() -> Result<()> {
         }
         anyhow::Ok(())
     };
-    timeout(DEADLINE, counted).await.context("a stream that nobody reads is not counted as ended")??;
+    timeout(DEADLINE, counted).await.context("an abandoned stream is not counted as completed")??;
     cluster.stop().await;
     Ok(())
 }

@@ -91,10 +91,7 @@ async fn client_certificate_is_required_and_renewed_server_certificate_needs_no_
     trusted_ca.replace()?;
     trusted_ca.issue("server")?;
     trusted_ca.issue("client")?;
-    ensure!(
-        old.get("a".into(), Freshness::Linearizable).await.is_ok(),
-        "a client that is there reads its files again too"
-    );
+    ensure!(old.get("a".into(), Freshness::Linearizable).await.is_ok(), "a connected client reloads its files too");
     single.stop().await;
     Ok(())
 }

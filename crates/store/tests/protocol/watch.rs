@@ -48,7 +48,7 @@ impl Session {
 
     async fn next(&mut self) -> Result<pb::WatchResponse> {
         let message = tokio::time::timeout(Duration::from_secs(20), self.responses.message()).await;
-        message.context("the stream says nothing")??.context("the stream has ended")
+        message.context("the stream sends nothing")??.context("the stream has ended")
     }
 
     /// Returns `count` events as (watch ID, key, revision).
@@ -112,7 +112,10 @@ async fn progress_response_follows_every_event_up_to_its_revision() -> Result<()
                 .fold(seen, i64::max);
             if response.watch_id == -1 {
                 let revision = response.header.context("a header")?.revision;
-                ensure!(revision >= written && seen == written, "told of {revision} with {seen} of {written} seen");
+                ensure!(
+                    revision >= written && seen == written,
+                    "progress {revision} arrived after {seen} of {written} events"
+                );
                 break;
             }
         }

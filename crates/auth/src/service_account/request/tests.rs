@@ -21,7 +21,7 @@ fn prepared(mut request: Value) -> Result<Value, String> {
 }
 
 #[test]
-fn a_request_gets_its_defaults() {
+fn request_gets_its_defaults() {
     let expect = value!({
         "metadata": {"name": "robot", "namespace": "ns", "uid": "u1", "creationTimestamp": "1970-01-12T13:46:40Z"},
         "spec": {"audiences": ["https://me"], "expirationSeconds": 3600},
@@ -58,7 +58,7 @@ fn invalid_requests_are_rejected() {
 }
 
 #[test]
-fn a_token_is_bound_to_pods_secrets_and_nodes() {
+fn token_is_bound_to_pods_secrets_and_nodes() {
     let check = |object: Value, expect: Result<Option<Kind>, &str>| {
         let found = reference(&value!({"spec": {"boundObjectRef": object}}));
         let found = found.map(|found| found.map(|found| found.kind)).map_err(|status| status.message);
@@ -79,7 +79,7 @@ fn a_token_is_bound_to_pods_secrets_and_nodes() {
 }
 
 #[test]
-fn a_token_contains_its_bound_object() {
+fn token_contains_its_bound_object() {
     let object = |name: &str, uid: &str| Some(ObjectRef { name: name.into(), uid: uid.into() });
     let bind = |kind, uid: &str, object: &Value, node: Option<&Value>| {
         let reference = Reference { kind, name: "p".into(), uid: uid.into() };
@@ -103,7 +103,7 @@ fn a_token_contains_its_bound_object() {
 }
 
 #[test]
-fn the_response_holds_the_requested_token() {
+fn response_holds_the_requested_token() {
     let key = PrivateKey::from_pem(rsa_pem()).unwrap();
     let config = Config {
         issuer: "https://me".into(),

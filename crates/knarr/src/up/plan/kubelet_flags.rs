@@ -41,6 +41,7 @@ pub(super) fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     }
     let reserved = options.offer.reserved(&Machine::read(&layout.data_dir), MEMORY_EVICTION_BYTES);
     flags.extend(reserved.map(|reserved| format!("--system-reserved={reserved}")));
+    flags.extend(options.registries.flags());
     if options.static_pods {
         flags.push(format!("--pod-manifest-path={}", path(static_pods::manifests_dir(&layout.data_dir))));
     }

@@ -179,7 +179,7 @@ async fn node(call: &Call<'_>) -> Result<Target, Status> {
 /// Returns a target without certificate verification: pods have no certificates that this server could verify.
 fn target(scheme: Scheme, dial: String) -> Result<Target, Status> {
     let url = Uri::try_from(format!("{}://{dial}/", scheme.name()));
-    let url = url.map_err(|_| Status::bad_request(format!("{dial:?} is no address")))?;
+    let url = url.map_err(|_| Status::bad_request(format!("{dial:?} is not an address")))?;
     let server_name = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
     Ok(Target { route: Route { url, dial, server_name }, tls, path: String::new() })

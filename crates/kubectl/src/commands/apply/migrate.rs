@@ -49,7 +49,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Applies the last-applied annotation with a manager of its own, so that it is not removed.
+    /// Applies the last-applied annotation with a separate manager, so that it is not removed.
     async fn save_annotation(&self, info: &mut Info) -> Result<(), Failure> {
         if self.options.field_manager != SERVER_SIDE {
             return Ok(());
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manager_of_updates_becomes_that_of_server_side_apply() {
+    fn manager_of_updates_becomes_that_of_server_side_apply() {
         let annotation = format!("f:{LAST_APPLIED}");
         let annotations: apimachinery::Object =
             [(annotation, Value::object()), ("f:b".into(), Value::object())].into_iter().collect();

@@ -18,7 +18,7 @@ pub(crate) struct Patcher<'a> {
     pub context: &'a Context,
     pub client: &'a Client,
     pub options: WriteOptions,
-    /// Whether changes by others are overwritten.
+    /// Whether changes by other clients are overwritten.
     pub overwrite: bool,
     /// Options for the deletion of an object that cannot be patched, before it is created again.
     pub force: Option<DeleteOptions>,
@@ -28,16 +28,16 @@ pub(crate) struct Patcher<'a> {
     pub resource_version: Option<String>,
 }
 
-/// The maximum number of patches of an object that others change.
+/// The maximum number of patches of an object that other clients change.
 const RETRIES_MAX: usize = 5;
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The patch, and the patched object or the failure.
-pub(super) type Patched = Result<(Value, Value), (Value, Failure)>;
+pub(super) type PatchResult = Result<(Value, Value), (Value, Failure)>;
 
 impl Patcher<'_> {
     /// Patches the live object in `info` to `modified`.
-    pub(crate) async fn patch(&self, info: &Info, modified: &Value) -> Patched {
+    pub(crate) async fn patch(&self, info: &Info, modified: &Value) -> PatchResult {
         let mut current = info.object.clone();
         let mut outcome = self.patch_once(info, modified, &current).await;
         for attempt in 1..=RETRIES_MAX {
@@ -64,7 +64,7 @@ impl Patcher<'_> {
     }
 
     /// Applies the patch to a copy of the live object.
-    pub(crate) fn patch_local(info: &Info, modified: &Value) -> Patched {
+    pub(crate) fn patch_local(info: &Info, modified: &Value) -> PatchResult {
         let schema = schema(info);
         let failed = |error: three_way::Error| (Value::Null, Failure::new(error.to_string()));
         let patch = three_way::create(modified, &info.object, schema, OnConflict::Overwrite).map_err(failed)?;
@@ -73,13 +73,16 @@ impl Patcher<'_> {
         Ok((patch.value().clone(), patched.map_err(failed)?))
     }
 
-    async fn patch_once(&self, info: &Info, modified: &Value, current: &Value) -> Patched {
+    async fn patch_once(&self, info: &Info, modified: &Value, current: &Value) -> PatchResult {
         let on_conflict = if self.overwrite { OnConflict::Overwrite } else { OnConflict::Fail };
         let patch = three_way::create(modified, current, schema(info), on_conflict).map_err(|error| {
             if matches!(error, three_way::Error::Conflict { .. }) {
-                // Upstream tries three descriptions of the kind.
+                // Upstream tries three sources of the schema.
                 for schema in ["openapi v3 spec", "openapi spec"] {
-                    super::say(self.context, &format!("warning: error calculating patch from {schema}: {error}\n"));
+                    super::write_warning(
+                        self.context,
+                        &format!("warning: error calculating patch from {schema}: {error}\n"),
+                    );
                 }
             }
             let original = last_applied::original(current).unwrap_or_default();

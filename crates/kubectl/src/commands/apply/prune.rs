@@ -10,9 +10,9 @@ use crate::changes::{DryRun, log_warning};
 use crate::generate::last_applied::ANNOTATION as LAST_APPLIED;
 use crate::{Context, Failure, Mapping};
 
-/// The namespaces and objects that were applied.
+/// The applied objects and their namespaces.
 #[derive(Default)]
-pub(super) struct Visited {
+pub(super) struct AppliedObjects {
     pub namespaces: BTreeSet<String>,
     uids: BTreeSet<String>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Kinds {
 }
 
 /// Whether an object may be pruned.
-pub(super) enum Allowed {
+pub(super) enum PruneDecision {
     Yes,
     No,
 }
@@ -52,16 +52,16 @@ const DEPRECATED: &str = "Deprecated: kubectl apply will no longer prune non-nam
     with the --namespace flag in a future release. To preserve the current behaviour, list the resources you want to \
     target explicitly in the --prune-allowlist flag.";
 
-impl Visited {
+impl AppliedObjects {
     pub(super) fn add(&mut self, object: &Value) {
         self.uids.insert(object.str_at(&["metadata", "uid"]).unwrap_or_default().to_owned());
     }
 
     /// Whether an object was applied before, but not now.
-    pub(super) fn allows_pruning(&self, object: &Value) -> Allowed {
+    pub(super) fn allows_pruning(&self, object: &Value) -> PruneDecision {
         let applied = object.at(&["metadata", "annotations", LAST_APPLIED]).is_some();
         let uid = object.str_at(&["metadata", "uid"]).unwrap_or_default();
-        if applied && !self.uids.contains(uid) { Allowed::Yes } else { Allowed::No }
+        if applied && !self.uids.contains(uid) { PruneDecision::Yes } else { PruneDecision::No }
     }
 }
 
@@ -126,7 +126,7 @@ impl Apply<'_> {
     async fn prune_kind(&mut self, mapping: &Mapping, namespace: &str, options: &ListOptions) -> Result<(), Failure> {
         let list = self.client.list_all(&Target::within(&mapping.resource, namespace), options).await?;
         for object in list.items {
-            if matches!(self.visited.allows_pruning(&object), Allowed::No) {
+            if matches!(self.visited.allows_pruning(&object), PruneDecision::No) {
                 continue;
             }
             let name = object.str_at(&["metadata", "name"]).unwrap_or_default();

@@ -33,7 +33,7 @@ impl Apply<'_> {
         info.refresh(applied);
         let migration = migrate::Migration { client: &self.client, options: &self.options };
         if let Some(warning) = migration.run(info, &patch, &options).await {
-            super::say(self.context, &warning);
+            super::write_warning(self.context, &warning);
         }
         warn_if_deleting(self.context, &info.object);
         self.visited.add(&info.object);

@@ -13,7 +13,7 @@ pub(super) static COMMAND: Command = Command {
     name: "can-i",
     summary: "Ask whether the current user may do something",
     description: "Ask the API server whether the current user may perform VERB on a type, on one object, or on a URL \
-        path that starts with /. The answer is yes or no; the exit code is 1 for no. Use --as to ask on behalf of \
+        path that starts with /. The response is yes or no; the exit code is 1 for no. Use --as to ask on behalf of \
         another user.",
     examples: r#"  # May I delete deployments in the current namespace?
   kubectl auth can-i delete deployments.apps
@@ -34,7 +34,7 @@ pub(super) static COMMAND: Command = Command {
         Flag::bool("all-namespaces", "Ask about all namespaces instead of one.").short('A'),
         Flag::bool("list", "List all permitted actions in the namespace."),
         Flag::bool("no-headers", "Omit the column headers of --list."),
-        Flag::bool("quiet", "Print nothing; only the exit code tells the answer.").short('q'),
+        Flag::bool("quiet", "Print nothing; only the exit code contains the result.").short('q'),
         Flag::text("subresource", "", "Subresource to ask about, such as log or scale."),
     ]],
     run: Some(|context, invocation| Box::pin(run(context, invocation))),
@@ -66,7 +66,7 @@ const VERBS: [&str; 16] = [
 ];
 const URL_VERBS: [&str; 8] = ["get", "put", "post", "head", "options", "delete", "patch", "*"];
 
-/// Types that the server knows for impersonation only.
+/// Types that exist for impersonation only.
 const UNLISTED: [&str; 2] = ["users", "groups"];
 
 /// A type on the command line.
@@ -110,12 +110,12 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     let status = review.get("status").unwrap_or(&Value::Null);
     let allowed = status.get("allowed").and_then(Value::as_bool).unwrap_or(false);
     if !invocation.bool("quiet") {
-        writeln!(context.out(), "{}", answer(status, allowed))?;
+        writeln!(context.out(), "{}", response(status, allowed))?;
     }
     if allowed { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-fn answer(status: &Value, allowed: bool) -> String {
+fn response(status: &Value, allowed: bool) -> String {
     if allowed {
         return "yes".to_owned();
     }
@@ -333,8 +333,8 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_their_reason() {
-        assert_eq!(answer(&value!({"reason": "no"}), false), "no - no");
-        assert_eq!(answer(&value!({"allowed": true}), true), "yes");
+    fn denials_have_their_reason() {
+        assert_eq!(response(&value!({"reason": "no"}), false), "no - no");
+        assert_eq!(response(&value!({"allowed": true}), true), "yes");
     }
 }

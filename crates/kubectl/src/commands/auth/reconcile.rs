@@ -48,7 +48,7 @@ const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespac
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The annotation with which an object opts out.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// Maximum number of attempts if others change the object at the same time.
+/// Maximum number of attempts if other clients change the object at the same time.
 const ATTEMPTS: usize = 3;
 
 /// The operation that makes the object on the server equal to that in the file.

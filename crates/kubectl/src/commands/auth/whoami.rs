@@ -34,18 +34,18 @@ pub(super) static COMMAND: Command = Command {
 async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> {
     let client = context.client()?;
     let mut printer = Format::of(invocation, Formats::Common).printer()?;
-    let mut answer = Err(Failure::new("the selfsubjectreviews API is not enabled in the cluster"));
+    let mut response = Err(Failure::new("the selfsubjectreviews API is not enabled in the cluster"));
     for version in ["v1", "v1beta1", "v1alpha1"] {
         let resource = Resource::cluster("authentication.k8s.io", version, "selfsubjectreviews", "SelfSubjectReview");
         let review = value!({"apiVersion": (resource.api_version()), "kind": "SelfSubjectReview"});
         match client.create(&Target::all(&resource), &review, &WriteOptions::default()).await {
             Ok(review) => {
-                answer = Ok(review);
+                response = Ok(review);
                 break;
             }
             Err(error) if error.is_not_found() => {}
             Err(error) if error.is_forbidden() => {
-                answer = Err(Failure::new(
+                response = Err(Failure::new(
                     "the selfsubjectreviews API is not enabled in the cluster or you do not have permission to call it",
                 ));
                 break;
@@ -53,7 +53,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
             Err(error) => return Err(error.into()),
         }
     }
-    let review = answer?;
+    let review = response?;
     if invocation.is_set("output") {
         return match printer.kind() {
             PrinterKind::Json => Ok(context.out().write_all(typed_json(&review).as_bytes())?),

@@ -33,7 +33,7 @@ pub(super) static COMMAND: Command = Command {
   kubectl cluster-info dump --namespaces=shop,billing --output-directory=cluster-state -o yaml",
     usage: "kubectl cluster-info dump [flags] [options]",
     flags: &[&[
-        Flag::bool("all-namespaces", "Collect all namespaces, whatever --namespaces says.").short('A'),
+        Flag::bool("all-namespaces", "Collect all namespaces and ignore --namespaces.").short('A'),
         Flag::bool(
             "allow-missing-template-keys",
             "Treat fields and keys that a Go template or JSONPath expression does not find as empty instead \

@@ -38,7 +38,7 @@ pub(super) static SET_CREDENTIALS: Command = Command {
         Flag::text("client-certificate", "", "File with the user's client certificate."),
         Flag::text("client-key", "", "File with the private key of the client certificate."),
         Flag::bool("embed-certs", "Copy the contents of the certificate and key files into the kubeconfig."),
-        Flag::text("exec-api-version", "", "API version that the exec plugin speaks."),
+        Flag::text("exec-api-version", "", "API version of the exec plugin."),
         Flag::list("exec-arg", "Argument of the exec plugin; the given arguments replace all earlier ones."),
         Flag::text("exec-command", "", "Program to run as the exec plugin."),
         Flag::array("exec-env", "Environment variable of the exec plugin as 'key=value', or 'key-' to remove it."),

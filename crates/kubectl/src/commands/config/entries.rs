@@ -188,7 +188,7 @@ async fn set_cluster(context: &Context, invocation: &Invocation) -> Result<(), F
 fn change_cluster(cluster: &mut Entry, invocation: &Invocation) -> Result<(), Failure> {
     if invocation.is_set("server") {
         cluster.set("server", invocation.text("server"));
-        // The name belongs to the server before.
+        // The TLS server name belongs to the previous server.
         cluster.set("tls-server-name", "");
     }
     if invocation.is_set("tls-server-name") {

@@ -26,7 +26,7 @@ pub(super) static SET: Command = Command {
     usage: "kubectl config set PROPERTY_NAME PROPERTY_VALUE [options]",
     flags: &[&[Flag::bool(
         "set-raw-bytes",
-        "Store PROPERTY_VALUE in a binary field as it is, without base64 decoding.",
+        "Store PROPERTY_VALUE in a binary field unchanged, without base64 decoding.",
     )]],
     run: Some(|context, invocation| Box::pin(set(context, invocation))),
     ..Command::EMPTY

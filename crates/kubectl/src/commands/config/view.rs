@@ -43,7 +43,7 @@ pub(super) static VIEW: Command = Command {
                 go-template-file, template, templatefile, jsonpath, jsonpath-as-json, jsonpath-file).",
         )
         .short('o'),
-        Flag::bool("raw", "Print credentials and certificate data as they are."),
+        Flag::bool("raw", "Print credentials and certificate data without redaction."),
         Flag::bool("show-managed-fields", "Include metadata.managedFields in JSON and YAML output."),
         Flag::text(
             "template",

@@ -69,7 +69,7 @@ pub(super) struct Unpacking<'a> {
 /// Writes the files of an archive. Symbolic links and entries outside of the destination are skipped with a warning.
 pub(super) fn unpack(from: impl Read, unpacking: &Unpacking<'_>, mut warn: impl FnMut(String)) -> Result<(), String> {
     let allowance = Arc::new(AtomicU64::new(HEADER_BYTES_MAX));
-    let mut archive = Archive::new(Metered { inner: from, allowance: Arc::clone(&allowance) });
+    let mut archive = Archive::new(LimitedReader { inner: from, allowance: Arc::clone(&allowance) });
     let mut entries = archive.entries().map_err(|error| message(&error))?;
     let mut warned = false;
     loop {
@@ -138,13 +138,13 @@ fn message(error: &io::Error) -> String {
     }
 }
 
-/// A reader that fails after an allowance.
-struct Metered<R> {
+/// A reader that fails after a number of bytes.
+struct LimitedReader<R> {
     inner: R,
     allowance: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.allowance.load(Ordering::Relaxed);
         if left == 0 {

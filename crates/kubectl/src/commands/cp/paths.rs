@@ -102,7 +102,7 @@ fn strip_shortcuts(path: &str) -> String {
     rest.strip_prefix('/').unwrap_or(rest).to_owned()
 }
 
-/// Whether a path is a directory or below it, judged by the names alone.
+/// Whether a path is a directory or below it. Compares names only.
 pub(super) fn is_within(directory: &str, path: &str) -> bool {
     let (directory, path) = (clean(directory), clean(path));
     if directory.starts_with('/') != path.starts_with('/') {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_of_an_archive_has_no_leading_slash_or_parent() {
+    fn prefix_of_an_archive_has_no_leading_slash_or_parent() {
         for (path, expect) in
             [("/tmp/foo", "tmp/foo"), ("../foo", "foo"), (".", ""), ("/", ""), ("a/../../b", "b"), ("./x/", "x")]
         {

@@ -123,7 +123,7 @@ pub(super) fn name(invocation: &Invocation) -> Result<&str, Failure> {
     }
 }
 
-/// Asks the server for the types that a rule names.
+/// Resolves the types that a rule names by discovery.
 pub(super) async fn find_types(context: &Context, rule: &Rule) -> Result<Types, Failure> {
     let mut types = Vec::new();
     for resource in rule.resources.iter().filter(|resource| !matches!(resource.resource.as_str(), "" | "*")) {

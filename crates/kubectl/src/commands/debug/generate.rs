@@ -33,14 +33,14 @@ pub(super) struct DebugOptions {
 
 /// A pod with its debug container.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Generated {
+pub(super) struct DebugPod {
     pub pod: Value,
     /// The debug container; empty if only images are changed.
     pub container: String,
 }
 
 /// Returns the pod with an additional ephemeral container.
-pub(super) fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Result<Generated, String> {
+pub(super) fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Result<DebugPod, String> {
     let mut container = container(name, options);
     if !options.target.is_empty() {
         container.insert("targetContainerName", options.target.as_str());
@@ -49,7 +49,7 @@ pub(super) fn ephemeral(pod: &Value, name: &str, options: &DebugOptions) -> Resu
     push(&mut pod, "ephemeralContainers", container.into());
     options.profile.apply(&mut pod, name, Style::Ephemeral, options.keep);
     customize(&mut pod, "ephemeralContainers", name, options)?;
-    Ok(Generated { pod, container: name.to_owned() })
+    Ok(DebugPod { pod, container: name.to_owned() })
 }
 
 /// Returns the patch that adds an ephemeral container to a pod.
@@ -63,7 +63,7 @@ pub(super) fn ephemeral_patch(generated: &Value, name: &str) -> Value {
 }
 
 /// Returns a pod that runs on a node, with access to it.
-pub(super) fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Result<Generated, String> {
+pub(super) fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Result<DebugPod, String> {
     let name = if options.container.is_empty() { "debugger" } else { options.container.as_str() };
     let pod_name = format!("node-debugger-{node}-{suffix}");
     let containers = vec![Value::from(container(name, options))];
@@ -80,7 +80,7 @@ pub(super) fn node_pod(node: &str, suffix: &str, options: &DebugOptions) -> Resu
     });
     options.profile.apply(&mut pod, name, Style::Node, options.keep);
     customize(&mut pod, "containers", name, options)?;
-    Ok(Generated { pod, container: name.to_owned() })
+    Ok(DebugPod { pod, container: name.to_owned() })
 }
 
 /// Returns a copy of a pod with a changed or an additional container. `new_name` makes the name of an additional one.
@@ -88,13 +88,13 @@ pub(super) fn copy(
     pod: &Value,
     options: &DebugOptions,
     new_name: impl FnOnce(&Value) -> String,
-) -> Result<Generated, String> {
+) -> Result<DebugPod, String> {
     let mut copied = start_copy(pod, options);
     let mut name = options.container.clone();
     if has_container(&copied, &name).is_none() {
         if options.image.is_empty() {
             if !options.set_images.is_empty() {
-                return Ok(Generated { pod: copied, container: String::new() });
+                return Ok(DebugPod { pod: copied, container: String::new() });
             }
             return Err("you must specify image when creating new container".to_owned());
         }
@@ -108,7 +108,7 @@ pub(super) fn copy(
     }
     options.profile.apply(&mut copied, &name, Style::Copy, options.keep);
     customize(&mut copied, "containers", &name, options)?;
-    Ok(Generated { pod: copied, container: name })
+    Ok(DebugPod { pod: copied, container: name })
 }
 
 fn start_copy(pod: &Value, options: &DebugOptions) -> Value {

@@ -1,4 +1,4 @@
-//! Unified diffs, for machines without a diff program.
+//! Unified diffs, for hosts without a diff program.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Evicting or deleting pods, and waiting until they are gone.
+//! Evicts or deletes pods, and waits for their removal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Drain<'_> {
         Ok(self.wait(pods, "deleted", "deletion failed", deadline).await?.map(DrainError::Single))
     }
 
-    /// Waits until pods are gone, and prints each. Returns the reason if it stops early.
+    /// Waits until pods are removed, and prints each. Returns the reason if it stops early.
     async fn wait(
         &self,
         mut pods: Vec<Value>,

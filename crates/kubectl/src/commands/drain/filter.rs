@@ -59,7 +59,7 @@ pub(super) fn decide(pod: Value, missing: Option<Missing>, options: Options, now
     } else if stores && !options.delete_empty_dir_data {
         fail("Pods with local storage (use --delete-emptydir-data to override)")
     } else if is_finished(&pod) || is_managed {
-        // As in kubectl, only the warning of the last check is shown, and this one has none.
+        // As in kubectl, only the warning of the last check is printed, and this check has no warning.
         (true, Note::None)
     } else if options.force {
         (true, Note::Warning("deleting Pods that declare no controller".to_owned()))

@@ -38,7 +38,7 @@ pub(super) struct Session<'a> {
     validation: FieldValidation,
     options: WriteOptions,
     results: Results<'a>,
-    /// `managedFields` by UID: they are not shown in the editor.
+    /// `managedFields` by UID, which the editor does not contain.
     managed_fields: BTreeMap<String, Value>,
 }
 
@@ -376,7 +376,7 @@ fn require_namespace(info: &mut Info, namespace: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names an object in messages: `deployments.apps "web"`.
+/// Formats an object for messages: `deployments.apps "web"`.
 fn subject(info: &Info) -> String {
     let resource = &info.mapping.resource;
     let name = go::quote(&info.name);

@@ -57,7 +57,7 @@ pub(super) fn without_comments(text: &str) -> String {
     text.split('\n').filter(|line| !is_comment(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the content of a file for comparison: comments and layout do not count.
+/// Returns the content of a file for comparison, without comments and layout.
 pub(super) fn content(text: &str) -> String {
     if text.trim_start().starts_with('{') {
         return text.to_owned();

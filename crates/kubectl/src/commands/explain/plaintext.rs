@@ -250,13 +250,13 @@ fn long_enum(schema: &Value) -> String {
 }
 
 fn short_enum(schema: &Value, margin: usize) -> String {
-    const SHOWN: usize = 4;
+    const PRINTED: usize = 4;
     let values = enum_values(schema);
     if values.is_empty() {
         return String::new();
     }
-    let more = if values.len() > SHOWN { ", ...." } else { "" };
-    let listed = values[..values.len().min(SHOWN)].join(", ");
+    let more = if values.len() > PRINTED { ", ...." } else { "" };
+    let listed = values[..values.len().min(PRINTED)].join(", ");
     format!("\n{}enum: {listed}{more}", " ".repeat(margin))
 }
 
@@ -265,7 +265,7 @@ fn indent(margin: usize, text: &str) -> String {
     format!("{pad}{}", text.replace('\n', &format!("\n{pad}")))
 }
 
-/// Breaks lines at spaces so that they have at most `limit` characters. Longer words stay whole.
+/// Breaks lines at spaces so that they have at most `limit` characters. Longer words are not split.
 pub(super) fn wrap(text: &str, limit: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / limit);
     let (mut current, mut word, mut space) = (0, String::new(), String::new());

@@ -45,7 +45,7 @@ pub(super) async fn run(context: &Context, invocation: &Invocation, printer: &Pr
     Failure::all(failures)
 }
 
-/// Sorts the rows of each table. A single table without the field is left out, and kubectl says nothing about the reason.
+/// Sorts the rows of each table. A single table without the field is omitted without a message, as in kubectl.
 // DEVIATION: kubectl cannot sort tables of several types or names. Here each is sorted.
 fn sorted(mut pages: Vec<Page>, field: &str) -> Result<Vec<Page>, Failure> {
     let single = pages.len() == 1;
@@ -88,7 +88,7 @@ async fn get(context: &Context, invocation: &Invocation, path: Path, namespace: 
     const NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
     let client = context.client()?;
     match request::get(&client, decorated(invocation, path), accept(invocation)).await {
-        Ok(answer) => Ok(table_of(answer)),
+        Ok(response) => Ok(table_of(response)),
         Err(failure) if failure.is(&Reason::NotFound) && !matches!(namespace, "" | "default") => {
             match client.get(&client::Target::named(&NAMESPACES, "", namespace)).await {
                 Err(missing) if missing.is_not_found() => Err(missing.into()),
@@ -124,17 +124,17 @@ async fn list(
         if limit > 0 {
             path = path.with("limit", limit);
         }
-        let answer = request::get(&client, decorated(invocation, path), accept(invocation)).await;
-        let answer = answer.map_err(|failure| failure.listing(&mapping.resource, &options))?;
-        token = answer.str_at(&["metadata", "continue"]).unwrap_or_default().to_owned();
-        pages.push(Page { mapping: mapping.clone(), table: table_of(answer) });
+        let response = request::get(&client, decorated(invocation, path), accept(invocation)).await;
+        let response = response.map_err(|failure| failure.listing(&mapping.resource, &options))?;
+        token = response.str_at(&["metadata", "continue"]).unwrap_or_default().to_owned();
+        pages.push(Page { mapping: mapping.clone(), table: table_of(response) });
         if token.is_empty() {
             return Ok(());
         }
     }
 }
 
-/// Requests whole objects in the rows if they are sorted by a field.
+/// Requests complete objects in the rows if they are sorted by a field.
 fn decorated(invocation: &Invocation, path: Path) -> Path {
     if invocation.text("sort-by").is_empty() { path } else { path.with("includeObject", "Object") }
 }
@@ -143,9 +143,9 @@ pub(super) fn accept(invocation: &Invocation) -> &'static str {
     if invocation.bool("server-print") { request::TABLE } else { request::JSON }
 }
 
-/// Returns the table of an answer. A server without tables answers with objects.
-pub(super) fn table_of(answer: Value) -> Value {
-    if answer.str_at(&["kind"]) == Some("Table") { answer } else { of_objects(&answer, now()) }
+/// Returns the table of a response. A server without tables returns objects.
+pub(super) fn table_of(response: Value) -> Value {
+    if response.str_at(&["kind"]) == Some("Table") { response } else { of_objects(&response, now()) }
 }
 
 fn now() -> Time {

@@ -91,7 +91,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     }
 }
 
-/// Returns the preferences that kubectl recommends: server-side apply, and a question before objects are deleted.
+/// Returns the preferences that kubectl recommends: server-side apply, and a confirmation before objects are deleted.
 fn recommended() -> Object {
     let mut preference = empty();
     let defaults = value!([

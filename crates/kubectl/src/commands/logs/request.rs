@@ -99,7 +99,7 @@ impl LogRequest {
         Self { namespace, pod, container: container.to_owned() }
     }
 
-    /// Returns what `--prefix` puts before each line.
+    /// Returns the prefix of each line with `--prefix`.
     pub fn prefix(&self) -> String {
         format!("[pod/{}/{}] ", self.pod, self.container)
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_written_whole_with_a_prefix() {
+    fn complete_lines_are_written_with_a_prefix() {
         let check = |pieces: &[&str], expect: &str| {
             let mut lines = Lines::new("> ");
             let mut out = Vec::new();
@@ -213,7 +213,7 @@ mod tests {
         let mut lines = Lines::new("> ");
         let mut out = Vec::new();
         lines.write(b"half", &mut out).unwrap();
-        assert!(out.is_empty(), "half a line waits for its end");
+        assert!(out.is_empty(), "an incomplete line is buffered");
         lines.write(&vec![b'x'; LINE_BYTES_MAX + 1], &mut out).unwrap();
         lines.write(b"end\nnext\n", &mut out).unwrap();
         assert!(out.starts_with(b"> halfxx") && out.ends_with(b"xxend\n> next\n"));

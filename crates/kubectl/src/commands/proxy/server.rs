@@ -26,9 +26,9 @@ const LINK: &percent_encoding::AsciiSet =
 /// Headers that belong to one connection and are not passed on.
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, HOST, TRANSFER_ENCODING, HeaderName::from_static("keep-alive")];
 
-pub(super) struct Server(Arc<Shared>);
+pub(super) struct Server(Arc<ServerState>);
 
-struct Shared {
+struct ServerState {
     transport: Https,
     filter: Option<Filter>,
     api_prefix: String,
@@ -45,7 +45,7 @@ impl Server {
         directory_prefix: &str,
     ) -> Result<Self, Failure> {
         let with_slash = |prefix: &str| if prefix.ends_with('/') { prefix.to_owned() } else { format!("{prefix}/") };
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(ServerState {
             transport: Https::new(config)?,
             filter,
             api_prefix: with_slash(api_prefix),
@@ -75,7 +75,7 @@ impl Server {
                 let shared = Arc::clone(&shared);
                 async move { Ok::<_, std::convert::Infallible>(shared.answer(request).await) }
             });
-            // A client that disconnects needs no answer.
+            // The client disconnected; there is nothing left to do.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades()
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-impl Shared {
+impl ServerState {
     async fn answer(&self, request: Request<Incoming>) -> Response<client::Body> {
         let path = request.uri().path().to_owned();
         if let Some(directory) = &self.directory
@@ -171,7 +171,7 @@ enum Decision {
 /// `%65xec` would pass a filter that rejects `exec`.
 fn decide(api_prefix: &str, filter: Option<&Filter>, method: &str, whole: &str, host: &str) -> Decision {
     let (path, query) = whole.split_once('?').map_or((whole, None), |(path, query)| (path, Some(query)));
-    // As Go's router, paths with empty or dot segments are redirected.
+    // As in Go's router, paths with empty or dot segments are redirected.
     let decoded = decode(path);
     let cleaned = clean(&decoded);
     if cleaned != decoded {
@@ -190,7 +190,7 @@ fn decode(path: &str) -> String {
     percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
-/// Returns a path without empty and dot segments. A slash at the end stays.
+/// Returns a path without empty and dot segments. A trailing slash is kept.
 fn clean(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

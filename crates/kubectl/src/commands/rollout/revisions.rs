@@ -106,11 +106,11 @@ fn of_controller_revision(revision: Value) -> Revision {
 
 impl History {
     pub(super) fn find(&self, number: i64) -> Option<&Revision> {
-        // The last of several revisions with the same number counts.
+        // Of several revisions with the same number, the last one is used.
         self.revisions.iter().rfind(|revision| revision.number == number)
     }
 
-    /// Returns the workload as it was in a revision. For a Deployment this is the ReplicaSet.
+    /// Returns the state of a workload in a revision. For a Deployment this is the ReplicaSet.
     pub(super) fn at(&self, revision: &Revision) -> Result<Value, Failure> {
         if revision.source.get("spec").is_some() {
             return Ok(revision.source.clone());

@@ -240,7 +240,7 @@ mod tests {
     use apimachinery::value;
 
     #[test]
-    fn a_deployment_is_done_when_all_replicas_are_updated_and_available() {
+    fn deployment_is_done_when_all_replicas_are_updated_and_available() {
         let object = |observed: i64, updated: i64, total: i64, available: i64| {
             value!({
                 "metadata": {"name": "web", "generation": 2, "annotations": {"deployment.kubernetes.io/revision": "3"}},

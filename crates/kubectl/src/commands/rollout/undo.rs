@@ -45,7 +45,7 @@ pub(super) static COMMAND: Command = Command {
 };
 
 /// Annotations that belong to the Deployment, not to its revisions.
-const KEPT_ANNOTATIONS: [&str; 6] = [
+const DEPLOYMENT_ANNOTATIONS: [&str; 6] = [
     LAST_APPLIED,
     "deployment.kubernetes.io/revision",
     "deployment.kubernetes.io/revision-history",
@@ -70,7 +70,7 @@ async fn run(context: &Context, invocation: &Invocation) -> Result<(), Failure> 
     Failure::all(failures)
 }
 
-/// Restores a revision, and returns what was done.
+/// Restores a revision, and returns the operation for the message.
 async fn undo(context: &Context, info: &Info, to: i64, dry_run: DryRun) -> Result<String, Failure> {
     if Meta::of(&info.object).annotation(LAST_APPLIED).is_some() {
         let name = format!("{}/{}", info.mapping.resource.plural, info.name);
@@ -138,7 +138,7 @@ fn deployment_patch(deployment: &Value, set: &Value, mut template: Value) -> Pat
         labels.remove(TEMPLATE_HASH_LABEL);
     }
     let of = |object: &Value| Meta::of(object).annotations().cloned().unwrap_or_default();
-    let is_kept = |key: &str| KEPT_ANNOTATIONS.contains(&key);
+    let is_kept = |key: &str| DEPLOYMENT_ANNOTATIONS.contains(&key);
     let retained = of(deployment).into_iter().filter(|(key, _)| is_kept(key));
     let restored = of(set).into_iter().filter(|(key, _)| !is_kept(key));
     let annotations: Object = retained.chain(restored).collect();

@@ -191,9 +191,9 @@ async fn print_log(context: &Context, pod: &Value) -> Result<(), Failure> {
         choice.container.name()
     );
     let request = Request::get(path).body(Bytes::new()).map_err(client::Error::from)?;
-    let answer = context.client()?.raw(request).await?;
-    let success = answer.status().is_success();
-    let mut body = answer.into_body();
+    let response = context.client()?.raw(request).await?;
+    let success = response.status().is_success();
+    let mut body = response.into_body();
     if !success {
         let bytes = body.collect().await.map_err(TransportError::Broken)?.to_bytes();
         let status = json::parse(&bytes).ok().and_then(|value| Status::from_value(&value));
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_of_the_container_is_that_of_the_command() {
+    fn exit_code_of_the_container_is_that_of_the_command() {
         let pod = |phase: &str, code: i64| {
             value!({
                 "metadata": {"name": "p", "namespace": "n"},
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_started_when_it_is_ready_or_completed() {
+    fn pod_is_started_when_it_is_ready_or_completed() {
         let pod = |phase: &str, ready: &str| value!({"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
         for (phase, ready, expect) in [
             ("Pending", "False", false),

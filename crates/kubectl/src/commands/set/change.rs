@@ -116,7 +116,7 @@ impl<'a> Change<'a> {
         self.results.print(&generate::typed(patched), operation)
     }
 
-    /// Records a failure; the other objects are changed nevertheless.
+    /// Records a failure. The other objects are still changed.
     pub(super) fn keep(&mut self, result: Result<(), Failure>) {
         self.failures.extend(result.err());
     }

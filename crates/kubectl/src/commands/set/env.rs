@@ -154,7 +154,7 @@ fn update(object: &mut Value, changes: &Changes, invocation: &Invocation) -> Res
     Ok(containers.len())
 }
 
-/// Prints the variables of the selected containers as they are after the changes.
+/// Prints the variables of the selected containers after the changes.
 async fn list(
     context: &Context,
     invocation: &Invocation,

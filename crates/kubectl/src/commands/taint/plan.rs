@@ -1,4 +1,4 @@
-//! Changes of taints: their notation, and what they make of the taints of a node.
+//! Changes of taints: their notation, and their effect on the taints of a node.
 
 use apimachinery::{Object, Value, go, names};
 
@@ -44,7 +44,7 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Returns the taints that are to be added and removed at once.
+    /// Returns the taints that are both added and removed.
     pub(super) fn conflicts(&self) -> Vec<String> {
         let removed = |add: &Taint| {
             let add = add.clone();
@@ -55,7 +55,7 @@ impl Changes {
         self.add.iter().flat_map(removed).map(|taint| format!("{}={}", taint.key, taint.effect)).collect()
     }
 
-    /// Returns what the changes do to the taints of a node and its new taints, or why they cannot be made.
+    /// Returns the effect of the changes and the new taints of a node, or the reason why they cannot be applied.
     pub(super) fn apply(
         &self,
         node: &str,

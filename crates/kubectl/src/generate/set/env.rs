@@ -102,7 +102,7 @@ pub fn validate_no_overwrite(container: &Value, changes: &Changes) -> Result<(),
     Ok(())
 }
 
-/// Changes the environment of a container. A variable keeps its place; new ones come last.
+/// Changes the environment of a container. A variable keeps its position; new variables are appended.
 pub fn update(container: &mut Value, changes: &Changes) {
     let name = |variable: &Value| variable.str_at(&["name"]).unwrap_or_default().to_owned();
     let mut done: BTreeSet<String> = changes.remove.iter().cloned().collect();

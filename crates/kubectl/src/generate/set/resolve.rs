@@ -1,4 +1,4 @@
-//! `set env --list --resolve`: the values that references stand for.
+//! `set env --list --resolve`: the values of references.
 
 use apimachinery::quantity::Quantity;
 use apimachinery::{Object, Value, go, names};

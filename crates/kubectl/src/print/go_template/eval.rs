@@ -8,7 +8,7 @@ use apimachinery::{Value, go};
 use super::NAME;
 use super::functions::{self, Function, Parameter};
 use super::printf;
-use super::tree::{Branch, BranchKind, Command, Node, Number, Operand, Pipe, Place, Term};
+use super::tree::{Branch, BranchKind, Command, Located, Node, Number, Operand, Pipe, Term};
 use super::value::{Datum, Kind};
 
 /// Maximum nesting of templates.
@@ -26,7 +26,7 @@ pub(super) fn execute(
     let root = Datum::of(object).unboxed();
     let Some(nodes) = templates.get(NAME) else { return Ok(()) };
     let variables = vec![("$".to_owned(), root.clone())];
-    let mut state = State { text, templates, missing, name: NAME, place: None, variables, depth: 0, out };
+    let mut state = State { text, templates, missing, name: NAME, located: None, variables, depth: 0, out };
     state.list(&root, nodes).map(drop)
 }
 
@@ -37,7 +37,7 @@ struct State<'t, 'o> {
     /// The template that is executed.
     name: &'t str,
     /// The evaluated node, for messages.
-    place: Option<&'t dyn Place>,
+    located: Option<&'t dyn Located>,
     variables: Vec<(String, Datum<'t>)>,
     depth: usize,
     out: &'o mut String,
@@ -56,12 +56,12 @@ type Result<T> = std::result::Result<T, String>;
 impl<'t> State<'t, '_> {
     fn error<T>(&self, message: impl AsRef<str>) -> Result<T> {
         let message = message.as_ref();
-        let Some(place) = self.place else { return Err(format!("template: {}: {message}", self.name)) };
-        let before = &self.text[..place.at()];
+        let Some(located) = self.located else { return Err(format!("template: {}: {message}", self.name)) };
+        let before = &self.text[..located.at()];
         let line = 1 + before.matches('\n').count();
         let column = before.len() - before.rfind('\n').map_or(0, |newline| newline + 1);
         let name = go::quote(self.name);
-        Err(format!("template: {NAME}:{line}:{column}: executing {name} at <{place}>: {message}"))
+        Err(format!("template: {NAME}:{line}:{column}: executing {name} at <{located}>: {message}"))
     }
 
     fn list(&mut self, dot: &Datum<'t>, nodes: &'t [Node]) -> Result<Flow> {
@@ -75,7 +75,7 @@ impl<'t> State<'t, '_> {
     }
 
     fn node(&mut self, dot: &Datum<'t>, node: &'t Node) -> Result<Flow> {
-        self.place = Some(node);
+        self.located = Some(node);
         match node {
             Node::Text { text, .. } => self.out.push_str(text),
             Node::Action { pipe, .. } => {
@@ -182,7 +182,7 @@ impl<'t> State<'t, '_> {
     }
 
     fn pipe(&mut self, dot: &Datum<'t>, pipe: &'t Pipe) -> Result<Datum<'t>> {
-        self.place = Some(pipe);
+        self.located = Some(pipe);
         let mut value = None;
         for command in &pipe.commands {
             value = Some(self.command(dot, command, value)?.unboxed());
@@ -206,11 +206,11 @@ impl<'t> State<'t, '_> {
             Term::Field(_) | Term::Chain(..) => return self.fields(dot, first, has_arguments),
             Term::Variable(names) if names.len() > 1 => return self.fields(dot, first, has_arguments),
             Term::Function(name) => {
-                self.place = Some(first);
+                self.located = Some(first);
                 return self.call(dot, name, command, &command.operands[1..], last);
             }
             Term::Pipe(_) => {}
-            _ => self.place = Some(first),
+            _ => self.located = Some(first),
         }
         if has_arguments {
             return self.error(format!("can't give argument to non-function {first}"));
@@ -224,7 +224,7 @@ impl<'t> State<'t, '_> {
     /// Evaluates an operand that is not a call with arguments.
     fn operand(&mut self, dot: &Datum<'t>, operand: &'t Operand) -> Result<Datum<'t>> {
         if !matches!(operand.term, Term::Pipe(_)) {
-            self.place = Some(operand);
+            self.located = Some(operand);
         }
         match &operand.term {
             Term::Dot => Ok(dot.clone()),
@@ -258,7 +258,7 @@ impl<'t> State<'t, '_> {
 
     /// Evaluates `.a.b`, `$x.a.b` or `(…).a.b`.
     fn fields(&mut self, dot: &Datum<'t>, operand: &'t Operand, has_arguments: bool) -> Result<Datum<'t>> {
-        self.place = Some(operand);
+        self.located = Some(operand);
         let (mut value, names) = match &operand.term {
             Term::Field(names) => (dot.clone(), names.as_slice()),
             Term::Variable(names) => (self.variable(&names[0]), &names[1..]),
@@ -299,7 +299,7 @@ impl<'t> State<'t, '_> {
         &mut self,
         dot: &Datum<'t>,
         name: &str,
-        place: &'t dyn Place,
+        located: &'t dyn Located,
         operands: &'t [Operand],
         last: Option<Datum<'t>>,
     ) -> Result<Datum<'t>> {
@@ -327,7 +327,7 @@ impl<'t> State<'t, '_> {
                 }
                 _ => message,
             };
-            self.place = Some(place);
+            self.located = Some(located);
             self.error(format!("error calling {name}: {message}"))
         })
     }
@@ -363,7 +363,7 @@ impl<'t> State<'t, '_> {
     }
 
     fn argument(&mut self, dot: &Datum<'t>, operand: &'t Operand, parameter: Parameter) -> Result<Datum<'t>> {
-        self.place = Some(operand);
+        self.located = Some(operand);
         let is_constant = matches!(operand.term, Term::Bool(_) | Term::Number(_));
         match (&operand.term, parameter) {
             (Term::Nil, Parameter::Text) => self.error("cannot assign nil to string"),

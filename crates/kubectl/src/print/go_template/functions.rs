@@ -22,7 +22,7 @@ type Run = for<'a> fn(&[Datum<'a>]) -> Result<Datum<'a>, String>;
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parameter {
-    /// `reflect.Value`: the value as it is.
+    /// `reflect.Value`: the unchanged value.
     Value,
     /// `interface{}`
     Any,
@@ -46,7 +46,7 @@ const VALUES: Option<Parameter> = Some(Parameter::Value);
 const ANY: Option<Parameter> = Some(Parameter::Any);
 
 static FUNCTIONS: &[Function] = &[
-    // The evaluation of `and` and `or` ends at the first argument that decides: it does not come here.
+    // `and` and `or` are evaluated elsewhere, because they stop at the first argument that decides the result.
     Function::new("and", VALUE, VALUES, |arguments| Ok(arguments[0].clone())),
     Function::new("or", VALUE, VALUES, |arguments| Ok(arguments[0].clone())),
     Function::new("not", VALUE, None, |arguments| Ok(Datum::new(Kind::Bool(!arguments[0].is_true())))),
@@ -264,6 +264,6 @@ fn base64decode<'a>(arguments: &[Datum<'a>]) -> Result<Datum<'a>, String> {
         };
         format!("base64 decode failed: illegal base64 data at input byte {at}")
     })?;
-    // DEVIATION: kubectl prints bytes that are not UTF-8 as they are.
+    // DEVIATION: kubectl prints bytes that are not UTF-8 unchanged.
     Ok(Datum::text(String::from_utf8_lossy(&decoded).into_owned()))
 }

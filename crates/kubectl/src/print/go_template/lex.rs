@@ -9,7 +9,7 @@ pub(super) enum Kind {
     /// The message of an invalid token; nothing follows.
     Error,
     Bool,
-    /// Punctuation without a meaning of its own, such as a comma.
+    /// Other punctuation, such as a comma.
     Char,
     CharConstant,
     Complex,
@@ -156,7 +156,7 @@ impl<'t> Lexer<'t> {
         (trims || rest.starts_with("}}")).then_some(trims)
     }
 
-    /// Moves behind a right delimiter and the white space that it trims.
+    /// Skips a right delimiter and the white space that it trims.
     fn skip_right_delim(&mut self, trims: bool) {
         self.at += if trims { 4 } else { 2 };
         if trims {
@@ -241,7 +241,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Reads the name of a field or variable behind its first character.
+    /// Reads the name of a field or variable after its first character.
     fn word(&mut self, kind: Kind) -> Result<Kind, String> {
         if self.at_terminator() {
             return Ok(if kind == Kind::Field { Kind::Dot } else { kind });

@@ -48,7 +48,7 @@ enum Next {
     Else,
 }
 
-/// A node, or the end of the list it would belong to.
+/// A node, or the end of the enclosing list.
 enum Item {
     Node(Node),
     Next(Next),
@@ -162,7 +162,7 @@ impl Parser {
         self.define(name, nodes)
     }
 
-    /// Parses the body of a template of its own, which sees no variables from outside.
+    /// Parses the body of a separate template, which has no access to outer variables.
     fn separate_list(&mut self) -> Result<(Vec<Node>, Next)> {
         let variables = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let ranges = std::mem::take(&mut self.ranges);

@@ -83,7 +83,7 @@ pub(super) struct Number {
 }
 
 /// A part of the tree that messages refer to.
-pub(super) trait Place: fmt::Display {
+pub(super) trait Located: fmt::Display {
     /// The offset in the template's text.
     fn at(&self) -> usize;
 }
@@ -98,7 +98,7 @@ impl BranchKind {
     }
 }
 
-impl Place for Node {
+impl Located for Node {
     fn at(&self) -> usize {
         match self {
             Self::Text { at, .. }
@@ -111,19 +111,19 @@ impl Place for Node {
     }
 }
 
-impl Place for Pipe {
+impl Located for Pipe {
     fn at(&self) -> usize {
         self.at
     }
 }
 
-impl Place for Command {
+impl Located for Command {
     fn at(&self) -> usize {
         self.at
     }
 }
 
-impl Place for Operand {
+impl Located for Operand {
     fn at(&self) -> usize {
         self.at
     }

@@ -62,7 +62,7 @@ async fn sockets() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStre
     (client, WebSocketStream::from_raw_socket(far, Role::Server, None).await)
 }
 
-async fn heard(server: &mut WebSocketStream<DuplexStream>) -> Vec<u8> {
+async fn received(server: &mut WebSocketStream<DuplexStream>) -> Vec<u8> {
     match server.next().await.unwrap().unwrap() {
         Message::Binary(bytes) => bytes.to_vec(),
         other => panic!("{other}"),
@@ -73,14 +73,14 @@ const EXITED: &[u8] =
     br#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
 
 #[tokio::test]
-async fn a_command_over_websocket_has_input_output_and_an_exit_code() {
+async fn command_over_websocket_has_input_output_and_an_exit_code() {
     let (client, mut server) = sockets().await;
     let Local { streams, stdout, stderr, stdin, .. } = local(false);
     let script = async {
         stdin.send(Bytes::from_static(b"typed")).await.unwrap();
-        assert_eq!(heard(&mut server).await, b"\x00typed");
+        assert_eq!(received(&mut server).await, b"\x00typed");
         drop(stdin);
-        assert_eq!(heard(&mut server).await, [255, 0], "the end of the input is sent");
+        assert_eq!(received(&mut server).await, [255, 0], "the end of the input is sent");
         for (channel, bytes) in [(1, &b"out"[..]), (2, b"err"), (1, b""), (9, b"unknown"), (1, b"put"), (3, EXITED)] {
             server.send(message(channel, bytes)).await.unwrap();
         }
@@ -98,8 +98,8 @@ async fn sizes_of_the_terminal_are_sent_in_order() {
     let script = async {
         sizes.send(Size { width: 80, height: 24 }).await.unwrap();
         sizes.send(Size { width: 100, height: 30 }).await.unwrap();
-        assert_eq!(heard(&mut server).await, b"\x04{\"Width\":80,\"Height\":24}\n");
-        assert_eq!(heard(&mut server).await, b"\x04{\"Width\":100,\"Height\":30}\n");
+        assert_eq!(received(&mut server).await, b"\x04{\"Width\":80,\"Height\":24}\n");
+        assert_eq!(received(&mut server).await, b"\x04{\"Width\":100,\"Height\":30}\n");
         server.close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() })).await.unwrap();
     };
     let (outcome, ()) = tokio::join!(over_websocket(client, streams), script);
@@ -108,7 +108,7 @@ async fn sizes_of_the_terminal_are_sent_in_order() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_an_error() {
+async fn lost_connection_is_an_error() {
     let (client, server) = sockets().await;
     let local = local(false);
     drop(server);
@@ -120,7 +120,7 @@ async fn a_lost_connection_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_is_pinged_and_then_given_up() {
+async fn silent_connection_is_pinged_and_then_given_up() {
     let (client, mut server) = sockets().await;
     let local = local(false);
     let watch = async {
@@ -133,7 +133,7 @@ async fn a_silent_connection_is_pinged_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn a_command_over_spdy_has_input_output_and_an_exit_code() {
+async fn command_over_spdy_has_input_output_and_an_exit_code() {
     for (protocol, last, expect) in [
         ("v4.channel.k8s.io", EXITED, "command terminated with exit code 7"),
         ("v2.channel.k8s.io", b"no such command", "error executing remote command: no such command"),
@@ -180,7 +180,7 @@ async fn serve(listener: tokio::net::TcpListener, answers: Vec<&'static str>) ->
 }
 
 #[tokio::test]
-async fn spdy_is_tried_if_the_server_refuses_websocket_and_its_refusal_is_reported() {
+async fn spdy_is_tried_if_the_server_rejects_websocket_and_its_rejection_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     let client = Client::connect(&client::Config::new(server), client::Settings::default()).unwrap();

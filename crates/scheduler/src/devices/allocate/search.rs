@@ -7,12 +7,15 @@ use api::view::Taint;
 use apimachinery::Str;
 use apimachinery::quantity::Quantity;
 
-use super::{AllocatedDevice, Fault, Here, RESULTS_MAX, ResolvedRequest, STEPS_MAX, Scene, fits, selectable};
+use super::{AllocatedDevice, Fault, Here, RESULTS_MAX, ResolvedRequest, STEPS_MAX, SearchInput, fits, selectable};
 use crate::devices::claim::{Constraint, Rule};
 use crate::devices::slice::{Attribute, Counters};
 
 /// Returns the devices of each claim, or `None` if the search finds no solution.
-pub(super) fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
+pub(super) fn run<'c>(
+    scene: &SearchInput<'c>,
+    steps: &Cell<u32>,
+) -> Result<Option<Vec<Vec<AllocatedDevice<'c>>>>, Fault> {
     let constraint_states = |pending_claim: &super::PendingClaim<'c>| {
         pending_claim.claim.constraints.iter().map(ConstraintState::new).collect()
     };
@@ -60,7 +63,7 @@ enum DeviceChoice {
 }
 
 struct Search<'s, 'c> {
-    scene: &'s Scene<'c>,
+    scene: &'s SearchInput<'c>,
     steps: &'s Cell<u32>,
     /// Cached selector results, by resolved request and device.
     matched: Vec<Option<bool>>,

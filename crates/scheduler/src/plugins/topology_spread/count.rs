@@ -64,7 +64,7 @@ impl<'a> Eligible<'a> {
                 && !spread.selector.is_everything()
                 && class.matches(&spread.selector)
         });
-        if self.is_everybody(snapshot, spread) {
+        if self.matches_all(snapshot, spread) {
             for (domain, count) in (0..).zip(&mut counts) {
                 *count = (domains.members(domain) > 0).then_some(0);
             }
@@ -94,7 +94,7 @@ impl<'a> Eligible<'a> {
     }
 
     /// Whether all nodes with the label are eligible, so that the snapshot's counts per domain can be used.
-    fn is_everybody(&self, snapshot: &Snapshot, spread: &Spread) -> bool {
+    fn matches_all(&self, snapshot: &Snapshot, spread: &Spread) -> bool {
         let all = snapshot.nodes().len();
         let by_labels =
             !self.needs_all_labels || self.keys.iter().all(|key| snapshot.topology().key(*key).nodes() == all);

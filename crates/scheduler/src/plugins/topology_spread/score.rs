@@ -17,13 +17,13 @@ pub(super) struct Evenness<'a> {
 
 struct Rule {
     key: u32,
-    counts: Places,
+    counts: PodCounts,
     /// Normalizes for the number of domains: the more domains, the fewer pods each has.
     weight: f64,
     max_skew: i32,
 }
 
-enum Places {
+enum PodCounts {
     ByNode(Vec<u32>),
     ByDomain(Vec<Option<u32>>),
 }
@@ -38,9 +38,9 @@ impl<'a> Evenness<'a> {
             let by_node = spread.topology_key == HOSTNAME;
             let size = if by_node { ranked.len() } else { domains(snapshot, *key, &ranked) };
             let counts = if by_node {
-                Places::ByNode(by_nodes(cycle, spread))
+                PodCounts::ByNode(by_nodes(cycle, spread))
             } else {
-                Places::ByDomain(eligible.counts(cycle, spread, *key))
+                PodCounts::ByDomain(eligible.counts(cycle, spread, *key))
             };
             Rule { key: *key, counts, weight: weight(size), max_skew: spread.max_skew }
         });
@@ -62,8 +62,8 @@ impl Scorer for Evenness<'_> {
                 continue;
             }
             let count = match &rule.counts {
-                Places::ByNode(counts) => counts[node.index()],
-                Places::ByDomain(counts) => counts[domain as usize].unwrap_or_default(),
+                PodCounts::ByNode(counts) => counts[node.index()],
+                PodCounts::ByDomain(counts) => counts[domain as usize].unwrap_or_default(),
             };
             score += f64::from(count) * rule.weight + f64::from(rule.max_skew - 1);
         }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_shown_like_go_values() {
+    fn rules_are_printed_like_go_values() {
         let rule = value!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         assert_eq!(show_rule(&rule), "{Verbs:[get] APIGroups:[] Resources:[pods] ResourceNames:[] NonResourceURLs:[]}");
         let subject = value!({"kind": "User", "name": "a", "apiGroup": "rbac.authorization.k8s.io"});

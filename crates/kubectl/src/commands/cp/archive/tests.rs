@@ -25,7 +25,7 @@ fn unpack_into(bytes: &[u8], prefix: &str, destination: &Path) -> (Result<(), St
 }
 
 #[test]
-fn a_directory_is_packed_and_unpacked_again() {
+fn directory_is_packed_and_unpacked_again() {
     let dir = tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("sub/empty")).unwrap();
@@ -53,7 +53,7 @@ fn a_directory_is_packed_and_unpacked_again() {
 }
 
 #[test]
-fn a_hostile_archive_writes_only_below_the_destination() {
+fn hostile_archive_writes_only_below_the_destination() {
     let dir = tempdir().unwrap();
     let target = dir.path().join("target");
     let outside = dir.path().join("outside");
@@ -75,7 +75,7 @@ fn a_hostile_archive_writes_only_below_the_destination() {
 }
 
 #[test]
-fn a_name_of_unlimited_length_is_rejected() {
+fn name_of_unlimited_length_is_rejected() {
     let dir = tempdir().unwrap();
     let mut archive = Builder::new(Vec::new());
     hostile(&mut archive, "././@LongLink", EntryType::GNULongName, "", &vec![b'a'; 2 << 20]);
@@ -85,7 +85,7 @@ fn a_name_of_unlimited_length_is_rejected() {
 }
 
 #[test]
-fn a_truncated_archive_is_an_error() {
+fn truncated_archive_is_an_error() {
     let dir = tempdir().unwrap();
     let mut archive = Builder::new(Vec::new());
     hostile(&mut archive, "p", EntryType::Regular, "", &[b'x'; 4096]);

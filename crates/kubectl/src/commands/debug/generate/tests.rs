@@ -56,7 +56,7 @@ fn container_of(profile: Profile, style: Style) -> Value {
 }
 
 #[test]
-fn a_profile_decides_the_security_context() {
+fn profile_decides_the_security_context() {
     let restricted = value!({
         "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": false,
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -77,7 +77,7 @@ fn a_profile_decides_the_security_context() {
 }
 
 #[test]
-fn the_patch_adds_one_ephemeral_container() {
+fn patch_adds_one_ephemeral_container() {
     let options = options(|options| {
         options.args = vec!["sh".into()];
         options.env = vec![("A".into(), "1".into())];
@@ -99,7 +99,7 @@ fn the_patch_adds_one_ephemeral_container() {
 }
 
 #[test]
-fn a_copy_has_no_identity_and_no_probes() {
+fn copy_has_no_identity_and_no_probes() {
     let options = options(|options| {
         options.copy_to = "copy".into();
         options.set_images = vec![("*".into(), "all".into()), ("two".into(), "own".into())];
@@ -131,7 +131,7 @@ fn a_copy_has_no_identity_and_no_probes() {
 }
 
 #[test]
-fn a_copy_keeps_what_is_asked_for() {
+fn copy_keeps_the_requested_fields() {
     let all = Keep {
         labels: true,
         annotations: true,
@@ -170,7 +170,7 @@ fn only_changed_images_have_no_debug_container() {
 }
 
 #[test]
-fn a_node_is_debugged_in_its_namespaces() {
+fn node_is_debugged_in_its_namespaces() {
     let made = node_pod("node", "abcde", &options(|_| ())).unwrap();
     assert_eq!(
         made.pod,
@@ -195,7 +195,7 @@ fn a_node_is_debugged_in_its_namespaces() {
 }
 
 #[test]
-fn a_custom_profile_is_merged_into_the_container() {
+fn custom_profile_is_merged_into_the_container() {
     let options = options(|options| {
         let custom = value!({"securityContext": {"runAsUser": 0}, "env": [{"name": "A", "value": "1"}]});
         options.custom = custom.as_object().cloned();

@@ -4,8 +4,8 @@
 //!  header: magic, ephemeral public key │ chunk │ chunk │ … │ last chunk
 //! ```
 //!
-//! X25519 with an ephemeral key and HKDF-SHA256 give the key of AES-256-GCM. The nonce of a chunk has its number and
-//! whether it is the last one, so that chunks can be neither reordered nor cut off.
+//! X25519 with an ephemeral key and HKDF-SHA256 derive the key of AES-256-GCM. The nonce of a chunk contains its index
+//! and whether it is the last one, so that chunks can be neither reordered nor removed.
 
 use std::io::{self, Read, Write};
 
@@ -23,7 +23,7 @@ const TAG_BYTES: usize = 16;
 const PUBLIC: &str = "backup-public:";
 const SECRET: &str = "backup-secret:";
 
-/// The key of one backup, and the header that lets the owner of the private key derive it.
+/// The key of one backup, and the header from which the owner of the private key derives it.
 #[derive(Clone)]
 pub(crate) struct ContentKey {
     key: [u8; KEY_LEN],
@@ -39,7 +39,7 @@ pub(crate) fn new_key_pair() -> Result<(String, String)> {
 }
 
 impl ContentKey {
-    /// Makes a key for a new backup that the owner of a public key can read.
+    /// Creates a key for a new backup that only the owner of the private key can read.
     pub(crate) fn for_recipient(public: &str) -> Result<Self> {
         let recipient = parse(public, PUBLIC)
             .context("a public key has the form backup-public:HEX; make a key pair with `knarr backup key FILE`")?;
@@ -52,10 +52,10 @@ impl ContentKey {
     }
 
     /// Derives the key of a backup from its header and a private key.
-    pub(crate) fn of_header(header: &[u8], secret: &str) -> Result<Self> {
+    pub(crate) fn from_header(header: &[u8], secret: &str) -> Result<Self> {
         let secret = parse(secret.trim(), SECRET).context("a private key has the form backup-secret:HEX")?;
         let private = private(&secret)?;
-        let ephemeral = header.strip_prefix(MAGIC.as_slice()).context("the file is no encrypted backup")?;
+        let ephemeral = header.strip_prefix(MAGIC.as_slice()).context("the file is not an encrypted backup")?;
         let own = public_of(&private)?;
         let key = derive(&private, ephemeral, ephemeral, &own)?;
         Ok(Self { key, header: header.to_vec() })
@@ -67,7 +67,7 @@ impl ContentKey {
     }
 }
 
-/// The number of bytes of a header.
+/// Size of a header.
 pub(crate) const HEADER_BYTES: usize = MAGIC.len() + KEY_LEN;
 
 fn private(secret: &[u8]) -> Result<PrivateKey> {
@@ -78,7 +78,7 @@ fn public_of(private: &PrivateKey) -> Result<Vec<u8>> {
     Ok(private.compute_public_key().ok().context("the private key is invalid")?.as_ref().to_vec())
 }
 
-/// Returns the key that both sides agree on. It depends on both public keys.
+/// Derives the shared key. It depends on both public keys.
 fn derive(own: &PrivateKey, peer: &[u8], ephemeral: &[u8], recipient: &[u8]) -> Result<[u8; KEY_LEN]> {
     let salt = Salt::new(HKDF_SHA256, &[ephemeral, recipient].concat());
     let expanded = agree(own, UnparsedPublicKey::new(&X25519, peer), (), |shared| {
@@ -110,15 +110,15 @@ fn nonce(number: u64, is_last: bool) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// Encrypts what is written to it.
-pub(crate) struct Sealer<W> {
+/// A writer that encrypts its input.
+pub(crate) struct Encryptor<W> {
     out: W,
     cipher: LessSafeKey,
     chunk: Vec<u8>,
     number: u64,
 }
 
-impl<W: Write> Sealer<W> {
+impl<W: Write> Encryptor<W> {
     /// Writes the header.
     pub(crate) fn new(mut out: W, key: &ContentKey) -> io::Result<Self> {
         out.write_all(&key.header)?;
@@ -127,13 +127,14 @@ impl<W: Write> Sealer<W> {
 
     /// Writes the last chunk.
     pub(crate) fn finish(mut self) -> io::Result<W> {
-        self.seal(true)?;
+        self.encrypt_chunk(true)?;
         Ok(self.out)
     }
 
-    fn seal(&mut self, is_last: bool) -> io::Result<()> {
-        let sealed = self.cipher.seal_in_place_append_tag(nonce(self.number, is_last), Aad::empty(), &mut self.chunk);
-        sealed.map_err(|_| io::Error::other("encryption failed"))?;
+    fn encrypt_chunk(&mut self, is_last: bool) -> io::Result<()> {
+        let encrypted =
+            self.cipher.seal_in_place_append_tag(nonce(self.number, is_last), Aad::empty(), &mut self.chunk);
+        encrypted.map_err(|_| io::Error::other("encryption failed"))?;
         self.out.write_all(&self.chunk)?;
         self.chunk.clear();
         self.number += 1;
@@ -141,11 +142,11 @@ impl<W: Write> Sealer<W> {
     }
 }
 
-impl<W: Write> Write for Sealer<W> {
+impl<W: Write> Write for Encryptor<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A full chunk is written when more follows, because the last one is marked.
         if self.chunk.len() == CHUNK_BYTES && !bytes.is_empty() {
-            self.seal(false)?;
+            self.encrypt_chunk(false)?;
         }
         let count = bytes.len().min(CHUNK_BYTES - self.chunk.len());
         self.chunk.extend_from_slice(&bytes[..count]);
@@ -157,12 +158,12 @@ impl<W: Write> Write for Sealer<W> {
     }
 }
 
-/// Decrypts what is read from it. The header has been read already.
-pub(crate) struct Opener<R> {
+/// A reader that decrypts a backup, starting after its header.
+pub(crate) struct Decryptor<R> {
     input: R,
     cipher: LessSafeKey,
     /// Bytes that are not decrypted yet.
-    sealed: Vec<u8>,
+    ciphertext: Vec<u8>,
     /// The decrypted chunk, and the number of its bytes that were read.
     chunk: Vec<u8>,
     at: usize,
@@ -170,29 +171,29 @@ pub(crate) struct Opener<R> {
     is_over: bool,
 }
 
-impl<R: Read> Opener<R> {
+impl<R: Read> Decryptor<R> {
     pub(crate) fn new(input: R, key: &ContentKey) -> io::Result<Self> {
         let cipher = key.cipher()?;
-        Ok(Self { input, cipher, sealed: Vec::new(), chunk: Vec::new(), at: 0, number: 0, is_over: false })
+        Ok(Self { input, cipher, ciphertext: Vec::new(), chunk: Vec::new(), at: 0, number: 0, is_over: false })
     }
 
     fn open(&mut self) -> io::Result<()> {
-        const SEALED_BYTES: usize = CHUNK_BYTES + TAG_BYTES;
+        const CIPHERTEXT_BYTES: usize = CHUNK_BYTES + TAG_BYTES;
         // One byte more shows whether another chunk follows.
-        let missing = (SEALED_BYTES + 1).saturating_sub(self.sealed.len());
-        (&mut self.input).take(missing as u64).read_to_end(&mut self.sealed)?;
-        self.is_over = self.sealed.len() <= SEALED_BYTES;
-        let rest = self.sealed.split_off(self.sealed.len().min(SEALED_BYTES));
-        let opened = self.cipher.open_in_place(nonce(self.number, self.is_over), Aad::empty(), &mut self.sealed);
-        let length = opened.map_err(|_| io::Error::other("the backup is damaged or the key is not its key"))?.len();
-        self.sealed.truncate(length);
-        self.chunk = std::mem::replace(&mut self.sealed, rest);
+        let missing = (CIPHERTEXT_BYTES + 1).saturating_sub(self.ciphertext.len());
+        (&mut self.input).take(missing as u64).read_to_end(&mut self.ciphertext)?;
+        self.is_over = self.ciphertext.len() <= CIPHERTEXT_BYTES;
+        let rest = self.ciphertext.split_off(self.ciphertext.len().min(CIPHERTEXT_BYTES));
+        let decrypted = self.cipher.open_in_place(nonce(self.number, self.is_over), Aad::empty(), &mut self.ciphertext);
+        let length = decrypted.map_err(|_| io::Error::other("the backup is damaged or the key is not its key"))?.len();
+        self.ciphertext.truncate(length);
+        self.chunk = std::mem::replace(&mut self.ciphertext, rest);
         (self.at, self.number) = (0, self.number + 1);
         Ok(())
     }
 }
 
-impl<R: Read> Read for Opener<R> {
+impl<R: Read> Read for Decryptor<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.at == self.chunk.len() {
             if self.is_over {
@@ -222,16 +223,16 @@ pub(crate) fn read_secret(path: &std::path::Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn sealed(content: &[u8], public: &str) -> Vec<u8> {
-        let mut sealer = Sealer::new(Vec::new(), &ContentKey::for_recipient(public).unwrap()).unwrap();
-        sealer.write_all(content).unwrap();
-        sealer.finish().unwrap()
+    fn ciphertext(content: &[u8], public: &str) -> Vec<u8> {
+        let mut encryptor = Encryptor::new(Vec::new(), &ContentKey::for_recipient(public).unwrap()).unwrap();
+        encryptor.write_all(content).unwrap();
+        encryptor.finish().unwrap()
     }
 
-    fn opened(sealed: &[u8], secret: &str) -> Result<Vec<u8>> {
-        let (header, rest) = sealed.split_at(HEADER_BYTES);
+    fn decrypted(ciphertext: &[u8], secret: &str) -> Result<Vec<u8>> {
+        let (header, rest) = ciphertext.split_at(HEADER_BYTES);
         let mut content = Vec::new();
-        Opener::new(rest, &ContentKey::of_header(header, secret)?)?.read_to_end(&mut content)?;
+        Decryptor::new(rest, &ContentKey::from_header(header, secret)?)?.read_to_end(&mut content)?;
         Ok(content)
     }
 
@@ -241,25 +242,28 @@ mod tests {
         let (other, _) = new_key_pair().unwrap();
         for length in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES] {
             let content: Vec<u8> = (0..length).map(|at| at as u8).collect();
-            let sealed = sealed(&content, &public);
-            assert_eq!(opened(&sealed, &secret).unwrap(), content, "{length}");
-            assert!(opened(&sealed, &other).is_err(), "{length}");
+            let ciphertext = ciphertext(&content, &public);
+            assert_eq!(decrypted(&ciphertext, &secret).unwrap(), content, "{length}");
+            assert!(decrypted(&ciphertext, &other).is_err(), "{length}");
         }
     }
 
     #[test]
     fn changed_reordered_and_truncated_content_is_rejected() {
         let (secret, public) = new_key_pair().unwrap();
-        let sealed = sealed(&vec![7; 2 * CHUNK_BYTES + 5], &public);
+        let ciphertext = ciphertext(&vec![7; 2 * CHUNK_BYTES + 5], &public);
         let chunk = CHUNK_BYTES + TAG_BYTES;
-        let mut changed = sealed.clone();
+        let mut changed = ciphertext.clone();
         changed[HEADER_BYTES + 3] ^= 1;
-        let mut reordered = sealed.clone();
+        let mut reordered = ciphertext.clone();
         reordered[HEADER_BYTES..HEADER_BYTES + 2 * chunk].rotate_left(chunk);
-        for broken in
-            [&changed, &reordered, &sealed[..HEADER_BYTES + 2 * chunk].to_vec(), &sealed[..sealed.len() - 1].to_vec()]
-        {
-            assert!(opened(broken, &secret).is_err());
+        for broken in [
+            &changed,
+            &reordered,
+            &ciphertext[..HEADER_BYTES + 2 * chunk].to_vec(),
+            &ciphertext[..ciphertext.len() - 1].to_vec(),
+        ] {
+            assert!(decrypted(broken, &secret).is_err());
         }
     }
 
@@ -271,7 +275,7 @@ mod tests {
             assert!(error.to_string().contains("backup-public:HEX"), "{error}");
         }
         let header = ContentKey::for_recipient(&public).unwrap().header;
-        assert!(ContentKey::of_header(&header, &public).err().unwrap().to_string().contains("backup-secret:HEX"));
-        assert!(ContentKey::of_header(b"other", &secret).is_err());
+        assert!(ContentKey::from_header(&header, &public).err().unwrap().to_string().contains("backup-secret:HEX"));
+        assert!(ContentKey::from_header(b"other", &secret).is_err());
     }
 }
