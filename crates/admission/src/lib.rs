@@ -7,7 +7,7 @@
 //!
 //! - Concurrent writes do not exceed a ResourceQuota, even while its usage is recalculated: usage is corrected only
 //!   from kinds whose caches have reached the quota's version. *Enforced by*
-//!   `concurrent_pod_creations_do_not_exceed_the_quota`, `a_lagging_watch_never_admits_more_than_the_quota`,
+//!   `concurrent_pod_creations_do_not_exceed_the_quota`, `lagging_watch_never_admits_more_than_the_quota`,
 //!   `quota_counts_usage_and_rejects_objects_above_the_limit`.
 
 mod always;

@@ -168,7 +168,7 @@ mod tests {
     use crate::kinds;
 
     #[test]
-    fn the_constants_are_the_built_in_kinds_in_their_preferred_versions() {
+    fn constants_are_the_built_in_kinds_in_their_preferred_versions() {
         let of_kinds = kinds::all().into_iter().map(|kind| {
             let (group, plural, version) = (kind.group.clone(), kind.plural.clone(), kind.versions[0].name.clone());
             Resource { group, version, plural, kind: kind.kind.clone(), scope: kind.scope }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_found_by_its_name_and_by_its_group_and_plural() {
+    fn resource_is_found_by_its_name_and_by_its_group_and_plural() {
         for resource in versioned::ALL {
             assert!(std::ptr::eq(by_name(&resource.to_string()).unwrap(), *resource), "{resource}");
         }

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_cannot_leave_the_hierarchy() {
+    fn path_cannot_leave_the_hierarchy() {
         assert_eq!(Cgroup::at("/a/../../b//c/").path(), Path::new("/a/b/c"));
     }
 }

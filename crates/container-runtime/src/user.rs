@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_numeric_user_is_never_looked_up_by_name() {
+    fn numeric_user_is_never_looked_up_by_name() {
         let passwd =
             "1000:x:0:0::/root:/bin/sh\n99999999999:x:0:0::/:/bin/sh\n33:x:0:0::/:/bin/sh\nweb:x:33:34::/:/bin/false\n";
         let group = "1000:x:0:1000,web\n";

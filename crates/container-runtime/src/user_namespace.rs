@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_the_user_namespace_of_its_sandbox() {
+    fn container_has_the_user_namespace_of_its_sandbox() {
         let own = options(Pod, &[(0, 10)], &[(0, 10)]);
         let maps = mappings(&own).unwrap();
         assert!(check_container(&own, maps.as_ref()).is_ok());

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_from_a_file_with_unknown_names_and_arguments_compiles() {
+    fn profile_from_a_file_with_unknown_names_and_arguments_compiles() {
         let text = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64"],"syscalls":[
             {"names":["mkdir","mkdirat","no_such_call"],"action":"SCMP_ACT_ERRNO","errnoRet":13},
             {"names":["personality"],"action":"SCMP_ACT_KILL_PROCESS","args":[

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_deduplicated() {
+    fn key_is_deduplicated() {
         let (mut queue, now) = queue();
         for name in ["a", "b", "a", "a"] {
             queue.add(key(name));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_never_runs_twice_and_is_requeued_after_a_change() {
+    fn key_never_runs_twice_and_is_requeued_after_a_change() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_key_is_retried_with_back_off() {
+    fn failed_key_is_retried_with_back_off() {
         let (mut queue, mut now) = queue();
         queue.add(key("a"));
         for wait in [1, 2, 4, 8] {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_overrides_the_back_off() {
+    fn change_overrides_the_back_off() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_wakes_at_the_requested_time() {
+    fn key_wakes_at_the_requested_time() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttled_key_is_processed_later_and_only_after_a_change() {
+    fn throttled_key_is_processed_later_and_only_after_a_change() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);

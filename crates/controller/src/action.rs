@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_is_formatted_as_one_line() {
+    fn action_is_formatted_as_one_line() {
         let check = |action: &Action, line: &str| assert_eq!(action.to_string(), line);
         let pod = value!({"metadata": {"namespace": "a", "generateName": "web-", "uid": "u", "resourceVersion": "7"}});
         check(

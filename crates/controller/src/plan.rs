@@ -93,7 +93,7 @@ mod tests {
     use crate::kinds;
 
     #[test]
-    fn a_plan_starts_actions_before_those_that_need_a_side_effect() {
+    fn plan_starts_actions_before_those_that_need_a_side_effect() {
         let pod = value!({"metadata": {"namespace": "a", "name": "web", "uid": "u"}});
         let mut plan = Plan::after("sign x", &["status"], Action::delete(&kinds::PODS, &pod));
         plan.push(Action::delete(&kinds::NODES, &value!({"metadata": {"name": "n"}})));

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_with_equal_status_and_reason_is_unchanged() {
+    fn condition_with_equal_status_and_reason_is_unchanged() {
         let mut list = vec![condition("A", "True", "Old", "1"), condition("B", "True", "R", "1")];
         let before = list.clone();
         set(&mut list, condition("B", "True", "R", "9"));

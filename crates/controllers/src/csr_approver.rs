@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_token_gets_no_component_certificate() {
+    fn bootstrap_token_gets_no_component_certificate() {
         for pem in [OF_COMPONENT, OF_DNS] {
             let csr = by(request(pem, CLIENT, USAGES), "system:bootstrap:abcdef", "system:bootstrappers:knarr:agents");
             check(&csr, &["nodecomponentclient", "nodeclient"], "");

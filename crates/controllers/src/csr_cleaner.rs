@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_csr_is_deleted_an_hour_after_the_decision_or_a_day_after_creation() {
+    fn csr_is_deleted_an_hour_after_the_decision_or_a_day_after_creation() {
         let check = |status: Value, hours: i64| {
             let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             cluster.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_deleted_when_its_claim_does_not_tolerate_a_device_taint() {
+    fn pod_is_deleted_when_its_claim_does_not_tolerate_a_device_taint() {
         let taint = |effect: &str| value!([{"key": "broken", "effect": effect, "timeAdded": "2023-11-14T22:13:20Z"}]);
         check(&taint("NoExecute"), &value!([]), Some(0));
         check(&taint("NoSchedule"), &value!([]), None);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_granted_eviction_counts_until_deletion_or_timeout() {
+    fn granted_eviction_counts_until_deletion_or_timeout() {
         let mut cluster = new_cluster(value!({"maxUnavailable": 1}), 3, 3);
         let granted = value!({"status": {"disruptedPods": {"p0": (cluster.now.to_string())}}});
         cluster.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_pod_count_allows_no_disruption() {
+    fn unknown_pod_count_allows_no_disruption() {
         let mut cluster = new_cluster(value!({"maxUnavailable": 1}), 1, 1);
         cluster.add(&kinds::PODS, pod("stray", Some("nobody"), true));
         run_until_stable::<Disruption>(&mut cluster, |_| false);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_workload_is_sized_by_its_scale_subresource() {
+    fn custom_workload_is_sized_by_its_scale_subresource() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let budget = value!({"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "x"}}});
         let key = cluster

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_owned_by_the_pod_is_created_for_each_ephemeral_volume() {
+    fn claim_owned_by_the_pod_is_created_for_each_ephemeral_volume() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let volumes =
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_another_owner_is_not_used() {
+    fn claim_of_another_owner_is_not_used() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         cluster.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
         let volumes = value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]);

@@ -195,7 +195,7 @@ mod tests {
         r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}"#;
 
     #[test]
-    fn an_unused_token_is_invalidated_and_deleted_after_another_period() {
+    fn unused_token_is_invalidated_and_deleted_after_another_period() {
         let late =
             r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-06-02"}}}"#;
         check(&mut new_cluster(&value!({})), &[MARK, "delete secrets a/made"], 2 * PERIOD);

@@ -13,7 +13,7 @@
 //! - A pod of a Job is counted exactly once, even if the controller is killed at any time. *Enforced by*
 //!   `jobs_complete_fail_and_are_counted_once`, `properties_hold_in_generated_clusters`.
 //! - Revisions of a StatefulSet have upstream's names, so that either controller manager can continue the other's work.
-//!   *Enforced by* `the_hash_equals_upstreams`.
+//!   *Enforced by* `controller_revision_hash_equals_upstreams`.
 //! - The garbage collector deletes no object that has an owner, and an owner of a kind that is not served does not
 //!   count as absent. *Enforced by* `any_ownership_forest_loses_exactly_its_unowned_objects`,
 //!   `dependents_of_an_unserved_kind_are_not_deleted`.
@@ -26,7 +26,7 @@
 //!   the lifetime of the CA. A rejection is reported in a condition. *Enforced by* `signer_rules_are_applied`,
 //!   `requests_that_break_signer_rules_fail_with_the_reason`, `forged_and_invalid_requests_are_rejected`.
 //! - The certificate of a node component names its node and is approved only for that node. *Enforced by*
-//!   `component_csr_is_approved_only_for_its_own_node`, `a_bootstrap_token_gets_no_component_certificate`,
+//!   `component_csr_is_approved_only_for_its_own_node`, `bootstrap_token_gets_no_component_certificate`,
 //!   `node_components_have_a_per_node_identity`.
 //! - No object outlives its namespace, even of a kind whose CRD has just been created. *Enforced by*
 //!   `namespace_deletion_removes_all_content_including_custom_resources`.

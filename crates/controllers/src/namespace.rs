@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_active_namespace_is_not_changed() {
+    fn active_namespace_is_not_changed() {
         assert!(step::<Namespace>(&new_cluster(), &Key::cluster("a")).is_done());
     }
 
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_finalized_despite_interrupted_plans() {
+    fn namespace_is_finalized_despite_interrupted_plans() {
         for skip in 0..6 {
             let mut cluster = new_cluster();
             delete(&mut cluster);

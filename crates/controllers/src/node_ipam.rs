@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_cluster_cidr_is_reported() {
+    fn exhausted_cluster_cidr_is_reported() {
         let mut cluster = new_cluster(3);
         let config = Some(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
         run_until_stable_with::<NodeIpam>(&config, &mut cluster, |_| false);

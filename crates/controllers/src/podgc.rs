@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_deleted_node_fails_and_is_deleted_after_the_quarantine() {
+    fn pod_of_a_deleted_node_fails_and_is_deleted_after_the_quarantine() {
         let mut cluster = new_cluster();
         add(&mut cluster, "kept", "n", "Running");
         add(&mut cluster, "lost", "gone", "Running");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_terminated_pods_beyond_the_threshold_are_deleted() {
+    fn oldest_terminated_pods_beyond_the_threshold_are_deleted() {
         let mut cluster = new_cluster();
         for (at, phase) in ["Failed", "Succeeded", "Running", "Failed"].iter().enumerate() {
             cluster.now = cluster.now.plus(Duration::from_seconds(1));

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_awaiting_expansion_gets_an_event() {
+    fn claim_awaiting_expansion_gets_an_event() {
         let check = |requested: &str, has: &str, phase: &str, expect: usize| {
             let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             cluster.add(

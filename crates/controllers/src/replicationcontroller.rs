@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replicationcontroller_converges_to_its_replicas() {
+    fn replicationcontroller_converges_to_its_replicas() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"app": "rc"}}, "spec": {"containers": []}});
         let spec = value!({"replicas": 2, "selector": {"app": "rc"}, "template": template});

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_equals_upstreams() {
+    fn controller_revision_hash_equals_upstreams() {
         let set = value!({"spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "db"}}, "spec": {
             "containers": [{"image": "app:v2", "imagePullPolicy": "IfNotPresent", "name": "c", "resources": {},
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_config_map_is_restored() {
+    fn changed_config_map_is_restored() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let config = Some(Config("PEM".into()));
         cluster.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_secret_is_filled_and_deleted_with_its_service_account() {
+    fn token_secret_is_filled_and_deleted_with_its_service_account() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
         let config = Some(Config { sign, root_certificates: "PEM".into() });

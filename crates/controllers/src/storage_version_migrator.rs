@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_resource_fails_and_a_custom_resource_is_found() {
+    fn unknown_resource_fails_and_a_custom_resource_is_found() {
         let mut cluster = new_cluster();
         let key = migration(&mut cluster, "example.org", "octopodes");
         let found = resource(

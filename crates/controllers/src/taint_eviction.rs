@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_deleted_when_its_toleration_expires() {
+    fn pod_is_deleted_when_its_toleration_expires() {
         let taint = |key: &str| value!([{"key": key, "value": "v", "effect": "NoExecute", "timeAdded": "2023-11-14T22:13:20Z"}]);
         check(taint("x"), value!([]), 0);
         check(taint("x"), value!([{"key": "y", "operator": "Exists"}]), 0);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disruption_target_condition_is_set_before_deletion() {
+    fn disruption_target_condition_is_set_before_deletion() {
         let mut cluster = new_cluster(value!([{"key": "x", "effect": "NoExecute"}]), value!([]));
         run_until_stable::<TaintEviction>(&mut cluster, |_| false);
         let pod = cluster.get(&kinds::PODS, &Key::new("a", "p")).unwrap();

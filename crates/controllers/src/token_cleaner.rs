@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expired_token_is_deleted() {
+    fn expired_token_is_deleted() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for (name, seconds) in [("old", -5i64), ("new", 60)] {
             let expiration = BASE64.encode(Time::from_unix(1_700_000_000 + seconds, 0).to_string());

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finished_job_is_deleted_after_its_ttl() {
+    fn finished_job_is_deleted_after_its_ttl() {
         let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (cluster.now.to_string())}]});
         for (name, spec, status) in [

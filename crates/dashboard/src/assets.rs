@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_loads_scripts_and_styles_only_from_files() {
+    fn page_loads_scripts_and_styles_only_from_files() {
         let page = String::from_utf8(find(INDEX).unwrap().unpacked().unwrap().to_vec()).unwrap();
         for script in page.split("<script").skip(1) {
             let (attributes, content) = script.split_once('>').unwrap();

@@ -15,7 +15,7 @@
 //! - Only pages of the dashboard's own origin can use a session, for any method and for WebSockets. *Enforced by*
 //!   `requests_of_other_origins_are_refused`, `websockets_of_other_origins_are_refused`.
 //! - The cookie, which browsers send to every port of the host, is not a session without the secret of the page.
-//!   *Enforced by* `a_cookie_without_the_secret_of_the_page_is_no_session`.
+//!   *Enforced by* `cookie_without_the_secret_of_the_page_is_no_session`.
 //! - The only credentials of a forwarded request are those of the session. *Enforced by*
 //!   `credentials_and_identity_headers_of_the_browser_are_not_forwarded`, `bearer_subprotocols_are_not_forwarded`.
 //! - A kubeconfig cannot make the server read a file or start a process. *Enforced by*

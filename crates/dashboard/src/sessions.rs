@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_does_not_prolong_a_session() {
+    fn clock_that_stands_still_does_not_prolong_a_session() {
         let (mut sessions, start) = (sessions(), Instant::now());
         added(&mut sessions, start + MINUTE, "a", "jane");
         assert!(sessions.find(start, SessionKey::of("a")).is_some());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_session_is_not_found() {
+    fn removed_session_is_not_found() {
         let (mut sessions, now) = (sessions(), Instant::now());
         added(&mut sessions, now, "a", "jane");
         assert_eq!(sessions.find(now, SessionKey::of("A")), None);

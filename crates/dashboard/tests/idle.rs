@@ -24,7 +24,7 @@ async fn read(dashboard: &Dashboard, path: &str) {
 }
 
 #[tokio::test]
-async fn a_dashboard_without_sessions_takes_less_than_2_mb() {
+async fn dashboard_without_sessions_takes_less_than_2_mb() {
     let assets = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/assets")).unwrap();
     let assets = assets.map(|entry| entry.unwrap());
     let assets: Vec<_> = assets.filter(|entry| entry.path().extension().is_some_and(|it| it == "gz")).collect();

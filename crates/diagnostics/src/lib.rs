@@ -8,7 +8,7 @@
 //!
 //! - Problems that prevent a start are reported with their remedy. Checks change nothing on the host. *Enforced by*
 //!   `host_problems_are_detected_with_their_severity`, `disk_check_leaves_no_files`,
-//!   `the_doctor_finds_the_cluster_well`.
+//!   `doctor_finds_the_cluster_well`.
 //! - A trace is ordered so that causes precede their effects, whatever the resolution of the timestamps. *Enforced by*
 //!   `deployment_trace_runs_from_create_to_installed_rules`, `deployment_is_traced_from_creation_to_rules`.
 

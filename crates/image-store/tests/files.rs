@@ -73,7 +73,7 @@ async fn archives_without_an_image_are_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tampered_layer_is_not_unpacked() {
+async fn tampered_layer_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let (store, image) = built(&dir.path().join("source")).await;
     let layout = dir.path().join("layout");

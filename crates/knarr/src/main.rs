@@ -20,7 +20,7 @@
 //!   `servers_with_external_etcd_survive_failures_of_members_and_servers`.
 //! - A joining host trusts only the CA that its token pins, and the secrets that servers share are decrypted only with
 //!   the token's key. *Enforced by* `join_token_round_trips`, `only_the_pinned_ca_of_signed_cluster_info_is_trusted`,
-//!   `a_second_ca_under_a_genuine_pin_does_not_receive_the_token`, `bundle_is_decrypted_only_with_its_key`.
+//!   `second_ca_under_a_genuine_pin_does_not_receive_the_token`, `bundle_is_decrypted_only_with_its_key`.
 //! - Certificates are renewed while the cluster runs: servers present the new one, open connections stay open, and
 //!   nothing restarts. *Enforced by* `certificates_are_made_anew_while_everything_runs`,
 //!   `certificates_are_checked_when_due_and_daily_but_at_most_every_minute`.

@@ -378,7 +378,7 @@ fn member_that_lost_its_log_reports_what_to_do() {
 }
 
 #[test]
-fn the_same_seed_elects_the_same_leader_in_the_same_term() {
+fn same_seed_elects_the_same_leader_in_the_same_term() {
     let outcome = || {
         let mut cluster = Cluster::new([1, 2, 3, 4, 5]);
         cluster.ticks(30);

@@ -69,7 +69,7 @@ fn container_variables_override_image_variables() {
 }
 
 #[test]
-fn the_sandboxs_namespaces_are_joined() {
+fn namespaces_of_the_sandbox_are_joined() {
     let image = image_store::Config { cmd: strings(&["x"]), ..Default::default() };
     inputs(&v1::ContainerConfig::default(), &image, |spec| {
         let spec = spec.unwrap();

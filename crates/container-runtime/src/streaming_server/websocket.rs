@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_decides_whether_messages_are_base64() {
+    fn protocol_decides_whether_messages_are_base64() {
         let check = |bytes: &[u8], base64: bool, expect: &[u8]| assert_eq!(&*payload(bytes, base64), expect);
         check(b"0aGk=", true, b"\x00hi");
         check(b"x", true, b"");

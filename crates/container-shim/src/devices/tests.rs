@@ -79,7 +79,7 @@ fn privileged_container_needs_no_program_without_denials() {
 }
 
 #[test]
-fn a_rule_without_access_allows_nothing_and_denies_everything() {
+fn rule_without_access_allows_nothing_and_denies_everything() {
     let read = |json: &str| run(&compile(&parse(json)).unwrap(), Kind::Block as u32, 8, 0, READ);
     assert!(!read(r#"[{"allow":true,"type":"b"}]"#));
     assert!(!read(r#"[{"allow":true,"type":"b","access":"r"},{"allow":false,"type":"b","major":8}]"#));
@@ -87,7 +87,7 @@ fn a_rule_without_access_allows_nothing_and_denies_everything() {
 }
 
 #[test]
-fn the_kernel_accepts_a_program_of_many_rules() {
+fn kernel_accepts_a_program_of_many_rules() {
     test_requirements::root();
     let many = (0..500)
         .map(|minor| format!(r#"{{"allow":{},"type":"c","major":10,"minor":{minor},"access":"rw"}}"#, minor % 2 == 0));

@@ -109,7 +109,7 @@ async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
+async fn deployment_is_rolled_out_scaled_and_rolled_back() {
     let cluster = Cluster::start().await;
     let _nodes = nodes(cluster.admin());
     let _manager = cluster.manage(cluster.admin());
@@ -135,7 +135,7 @@ async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_rolled_out_over_https() {
+async fn deployment_is_rolled_out_over_https() {
     let cluster = Cluster::start().await;
     let remote = cluster.remote();
     let _nodes = nodes(remote.clone());
@@ -168,7 +168,7 @@ async fn deleted_pods_are_replaced_and_a_thousand_are_created_quickly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_leader_continues_without_creating_duplicates() {
+async fn new_leader_continues_without_creating_duplicates() {
     let cluster = Cluster::start().await;
     let _nodes = nodes(cluster.admin());
     let lead = |identity: &'static str| {

@@ -151,7 +151,7 @@ async fn lagging_watches_do_not_cause_duplicates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_decision_affects_only_its_own_key() {
+async fn panicking_decision_affects_only_its_own_key() {
     let api = Api::new(Duration::ZERO);
     add(&api, "bad", "1");
     let _running = start(&api);
@@ -165,7 +165,7 @@ async fn a_panicking_decision_affects_only_its_own_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_action_is_not_repeated_and_is_reported() {
+async fn rejected_action_is_not_repeated_and_is_reported() {
     let api = Api::new(Duration::ZERO);
     api.reject_requests(|method, kind, _| {
         (method == Method::POST && kind == "pods").then(|| Status::failure(Reason::Forbidden, "exceeded quota"))
@@ -190,7 +190,7 @@ async fn a_rejected_action_is_not_repeated_and_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_controller_sends_no_requests() {
+async fn idle_controller_sends_no_requests() {
     let api = Api::new(Duration::ZERO);
     add(&api, "x", "3");
     let _running = start(&api);

@@ -51,7 +51,7 @@ async fn only_one_candidate_leads_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_leader_is_replaced_after_its_lease_expires() {
+async fn dead_leader_is_replaced_after_its_lease_expires() {
     let api = Api::new(Duration::ZERO);
     let mut first = election(&api, "first");
     first.acquire().await;
@@ -69,7 +69,7 @@ async fn a_dead_leader_is_replaced_after_its_lease_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_stops_before_another_starts() {
+async fn leader_that_cannot_renew_stops_before_another_starts() {
     let api = Api::new(Duration::ZERO);
     let stopped = Arc::new(AtomicBool::new(false));
     let leader = election(&api, "first");
@@ -100,7 +100,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_leader_releases_the_lease() {
+async fn stopped_leader_releases_the_lease() {
     let api = Api::new(Duration::ZERO);
     let stop = tokio::time::sleep(Duration::from_secs(30));
     let outcome = election(&api, "first").lead(std::future::pending::<()>, stop).await;
@@ -112,7 +112,7 @@ async fn a_stopped_leader_releases_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_leader_does_not_wait_for_an_unreachable_api_server() {
+async fn stopped_leader_does_not_wait_for_an_unreachable_api_server() {
     let api = Api::new(Duration::ZERO);
     let (elected, was_elected) = oneshot::channel();
     let stop = async {

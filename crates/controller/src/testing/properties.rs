@@ -248,19 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn a_level_triggered_controller_survives_interruption() {
+    fn level_triggered_controller_survives_interruption() {
         check_properties::<Copies<false, false>>(&new_cluster(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "no object concerns a/x")]
-    fn a_controller_that_is_never_triggered_is_detected() {
+    fn controller_that_is_never_triggered_is_detected() {
         check_properties::<Copies<false, true>>(&new_cluster(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "settles differently")]
-    fn a_controller_that_ignores_its_own_writes_is_detected() {
+    fn controller_that_ignores_its_own_writes_is_detected() {
         check_properties::<Copies<true, false>>(&new_cluster(), kubelet);
     }
 }

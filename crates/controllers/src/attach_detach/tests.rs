@@ -65,7 +65,7 @@ fn attached_volumes(cluster: &FakeCluster, node: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
+fn volume_is_attached_for_its_pod_and_detached_after_it() {
     let mut cluster = new_cluster(&["n"]);
     volume(&mut cluster, "c", "disk.example", "ReadWriteOnce");
     let key = pod(&mut cluster, "p", "n", "c");
@@ -90,7 +90,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
 }
 
 #[test]
-fn a_mounted_volume_is_detached_after_six_minutes_of_a_not_ready_node() {
+fn mounted_volume_is_detached_after_six_minutes_of_a_not_ready_node() {
     let mut cluster = new_cluster(&["n"]);
     volume(&mut cluster, "c", "disk.example", "ReadWriteOnce");
     let key = pod(&mut cluster, "p", "n", "c");
@@ -109,7 +109,7 @@ fn a_mounted_volume_is_detached_after_six_minutes_of_a_not_ready_node() {
 }
 
 #[test]
-fn an_exclusive_volume_is_attached_to_another_node_after_detach() {
+fn exclusive_volume_is_attached_to_another_node_after_detach() {
     let mut cluster = new_cluster(&["m", "n"]);
     volume(&mut cluster, "c", "disk.example", "ReadWriteOnce");
     volume(&mut cluster, "shared", "disk.example", "ReadWriteMany");
@@ -129,7 +129,7 @@ fn an_exclusive_volume_is_attached_to_another_node_after_detach() {
 }
 
 #[test]
-fn a_driver_without_attach_required_gets_no_volume_attachment() {
+fn driver_without_attach_required_gets_no_volume_attachment() {
     let mut cluster = new_cluster(&["n"]);
     volume(&mut cluster, "c", "files.example", "ReadWriteOnce");
     pod(&mut cluster, "p", "n", "c");

@@ -103,7 +103,7 @@ fn missed_schedules_start_one_job_within_the_starting_deadline() {
 }
 
 #[test]
-fn a_suspended_cronjob_starts_no_job_and_an_invalid_schedule_is_reported() {
+fn suspended_cronjob_starts_no_job_and_an_invalid_schedule_is_reported() {
     let mut cluster = new_cluster(value!({"suspend": true}));
     pass(&mut cluster, 30, None);
     assert_eq!(jobs(&cluster), [""; 0]);
@@ -115,7 +115,7 @@ fn a_suspended_cronjob_starts_no_job_and_an_invalid_schedule_is_reported() {
 }
 
 #[test]
-fn a_schedule_that_is_never_due_is_reported_as_invalid() {
+fn schedule_that_is_never_due_is_reported_as_invalid() {
     let mut cluster = new_cluster(value!({}));
     cluster.change(&kinds::CRON_JOBS, &key(), |cron| {
         *cron = merge::apply(cron.take(), value!({"spec": {"schedule": "59 23 31 2 *"}}));

@@ -260,14 +260,14 @@ fn failed_pods_are_replaced_with_a_back_off_that_doubles_to_fifteen_minutes() {
 }
 
 #[test]
-fn the_back_off_of_failed_pods_is_counted_per_node() {
+fn back_off_of_failed_pods_is_counted_per_node() {
     let mut trial = Trial::new(set(), 2);
     assert_eq!(trial.run(&["n1"], 8), [0, 1, 3, 7]);
     assert_eq!(trial.run(&["n1", "n2"], 8), [0, 1, 3, 7, 7], "n2 starts with one second, n1 waits for eight");
 }
 
 #[test]
-fn a_new_template_or_half_an_hour_without_failures_resets_the_back_off() {
+fn new_template_or_half_an_hour_without_failures_resets_the_back_off() {
     let mut trial = Trial::new(set(), 1);
     assert_eq!(trial.run(&["n1"], 8), [0, 1, 3, 7]);
     change(&mut trial.cluster, image("v2"));

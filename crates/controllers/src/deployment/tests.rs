@@ -79,7 +79,7 @@ fn condition(fake_cluster: &FakeCluster, kind: &str) -> String {
 }
 
 #[test]
-fn a_deployment_creates_one_replicaset_and_becomes_available() {
+fn deployment_creates_one_replicaset_and_becomes_available() {
     let mut fake_cluster = new_cluster(deployment(3, "v1"));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     assert_eq!(sets(&fake_cluster), ["1 \"v1\" 3 g1"]);
@@ -125,7 +125,7 @@ fn size_of(fake_cluster: &FakeCluster, image: &str) -> i64 {
 }
 
 #[test]
-fn an_outdated_replicaset_status_does_not_break_the_bounds() {
+fn outdated_replicaset_status_does_not_break_the_bounds() {
     let mut fake_cluster = new_cluster(deployment(8, "v1"));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     set_image(&mut fake_cluster, "v2");
@@ -155,7 +155,7 @@ fn an_outdated_replicaset_status_does_not_break_the_bounds() {
 }
 
 #[test]
-fn a_rollout_proceeds_in_steps_within_its_bounds() {
+fn rollout_proceeds_in_steps_within_its_bounds() {
     let mut fake_cluster = new_cluster(deployment(3, "v1"));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     set_image(&mut fake_cluster, "v2");
@@ -171,7 +171,7 @@ fn a_rollout_proceeds_in_steps_within_its_bounds() {
 }
 
 #[test]
-fn a_rollback_reuses_the_old_replicaset_as_the_newest_revision() {
+fn rollback_reuses_the_old_replicaset_as_the_newest_revision() {
     let mut fake_cluster = new_cluster(deployment(2, "v1"));
     for image in ["v1", "v2", "v1"] {
         set_image(&mut fake_cluster, image);
@@ -236,7 +236,7 @@ fn scaling_during_a_rollout_is_proportional() {
 }
 
 #[test]
-fn a_paused_deployment_is_scaled_but_not_rolled_out() {
+fn paused_deployment_is_scaled_but_not_rolled_out() {
     let mut fake_cluster = new_cluster(deployment(2, "v1"));
     run_until_stable::<Deployment>(&mut fake_cluster, cluster);
     edit(&mut fake_cluster, value!({"paused": true, "replicas": 4}));
@@ -263,7 +263,7 @@ fn replicasets_beyond_the_history_limit_are_deleted() {
 }
 
 #[test]
-fn a_name_collision_increments_the_collision_count() {
+fn name_collision_increments_the_collision_count() {
     let mut fake_cluster = new_cluster(deployment(1, "v1"));
     let name = new_set::name(&the(&fake_cluster));
     let foreign = value!({"metadata": {"namespace": "a", "name": (name.as_str())}, "spec": {"replicas": 0}});
@@ -288,7 +288,7 @@ fn replicasets_are_adopted_and_released_by_labels() {
 }
 
 #[test]
-fn a_failed_replicaset_creation_is_reported_in_the_condition() {
+fn failed_replicaset_creation_is_reported_in_the_condition() {
     let fake_cluster = new_cluster(deployment(1, "v1"));
     let rejection = Rejection {
         resource: kinds::REPLICA_SETS.clone(),

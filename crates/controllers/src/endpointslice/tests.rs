@@ -61,7 +61,7 @@ fn endpoints_have_addresses_conditions_node_zone_and_target() {
 }
 
 #[test]
-fn a_service_without_pods_has_an_empty_slice_that_is_reused() {
+fn service_without_pods_has_an_empty_slice_that_is_reused() {
     let mut cluster = new_cluster(value!({}));
     let empty = reconciled_slices(&mut cluster);
     assert_eq!((empty.len(), empty[0]["endpoints"].to_string()), (1, "[]".to_owned()));

@@ -97,7 +97,7 @@ fn orphan_deletion_keeps_dependents_without_owner_reference() {
 }
 
 #[test]
-fn a_nonexistent_owner_is_confirmed_with_the_api_server() {
+fn nonexistent_owner_is_confirmed_with_the_api_server() {
     let mut cluster = new_cluster();
     let uid = add(&mut cluster, &kinds::CONFIG_MAPS, "map", vec![owner(&kinds::CONFIG_MAPS, "never", "u", true)]);
     let plan = step::<GarbageCollector>(&cluster, &Key::cluster(uid));
@@ -139,7 +139,7 @@ fn object_with_an_existing_owner_is_not_deleted() {
 }
 
 #[test]
-fn an_owner_reference_with_a_wrong_name_is_dangling() {
+fn owner_reference_with_a_wrong_name_is_dangling() {
     let mut cluster = new_cluster();
     let map = add(&mut cluster, &kinds::CONFIG_MAPS, "map", Vec::new());
     add(&mut cluster, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "other", &map, true)]);
@@ -148,7 +148,7 @@ fn an_owner_reference_with_a_wrong_name_is_dangling() {
 }
 
 #[test]
-fn an_ownership_cycle_is_deleted() {
+fn ownership_cycle_is_deleted() {
     let mut cluster = new_cluster();
     let first = add(&mut cluster, &kinds::CONFIG_MAPS, "first", Vec::new());
     let second =

@@ -92,7 +92,7 @@ impl Scene {
 }
 
 #[test]
-fn a_missing_metrics_api_is_reported_without_scaling() {
+fn missing_metrics_api_is_reported_without_scaling() {
     let mut scene = Scene::new(3, None, value!({}));
     assert_eq!(scene.reconcile(), 3);
     assert_eq!(
@@ -122,7 +122,7 @@ fn tolerance_in_the_behavior_overrides_the_default() {
 }
 
 #[test]
-fn a_custom_target_uses_the_plural_name_of_its_crd() {
+fn custom_target_uses_the_plural_name_of_its_crd() {
     let target = value!({"scaleTargetRef": {"apiVersion": "example.org/v1", "kind": "Octopus", "name": "web"}});
     let mut scene = Scene::new(2, Some(&[900, 900]), target);
     let names = value!({"kind": "Octopus", "plural": "octopodes"});

@@ -98,7 +98,7 @@ fn check(does: &str, spec: Value, expect: &str) -> FakeCluster {
 }
 
 #[test]
-fn a_job_completes_when_enough_pods_succeeded() {
+fn job_completes_when_enough_pods_succeeded() {
     let cluster = check(
         "succeed",
         value!({"completions": 3, "parallelism": 2}),
@@ -112,7 +112,7 @@ fn a_job_completes_when_enough_pods_succeeded() {
 }
 
 #[test]
-fn a_job_backs_off_and_fails_at_the_backoff_limit() {
+fn job_backs_off_and_fails_at_the_backoff_limit() {
     let start = doing("fail", value!({})).now;
     let cluster = check(
         "fail",
@@ -125,7 +125,7 @@ fn a_job_backs_off_and_fails_at_the_backoff_limit() {
 }
 
 #[test]
-fn an_indexed_job_runs_each_index_once() {
+fn indexed_job_runs_each_index_once() {
     let cluster = check(
         "succeed",
         value!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}),
@@ -213,7 +213,7 @@ fn active_deadline_fails_the_job_and_deletes_its_pods() {
 }
 
 #[test]
-fn a_job_without_completions_completes_after_the_first_success() {
+fn job_without_completions_completes_after_the_first_success() {
     let mut cluster = doing("run", value!({"parallelism": 2}));
     change(&mut cluster, value!({"spec": {"completions": null}}));
     run_until_stable::<Job>(&mut cluster, nodes);
@@ -244,7 +244,7 @@ fn pods_of_a_deleted_job_lose_the_finalizer() {
 }
 
 #[test]
-fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
+fn released_pod_loses_the_finalizer_with_its_owner_reference() {
     let mut cluster = doing("run", value!({}));
     run_until_stable::<Job>(&mut cluster, nodes);
     let released = cluster.of(PODS).iter().next().unwrap().key.clone();
@@ -259,7 +259,7 @@ fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
 }
 
 #[test]
-fn a_pod_without_a_controller_loses_the_finalizer() {
+fn pod_without_a_controller_loses_the_finalizer() {
     let mut cluster = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let stray = value!({"metadata": {"namespace": "a", "name": "stray", "finalizers": [FINALIZER]}});
     cluster.add(&kinds::PODS, stray);

@@ -43,7 +43,7 @@ fn did(cluster: &FakeCluster) -> Vec<&str> {
 }
 
 #[test]
-fn a_claim_gets_a_directory_that_is_removed_with_it() {
+fn claim_gets_a_directory_that_is_removed_with_it() {
     let mut cluster = new_cluster("Delete");
     let key = claim(&mut cluster, "c", "n", value!({}));
     claim(&mut cluster, "elsewhere", "other", value!({}));
@@ -61,7 +61,7 @@ fn a_claim_gets_a_directory_that_is_removed_with_it() {
 }
 
 #[test]
-fn a_retained_volume_keeps_its_directory() {
+fn retained_volume_keeps_its_directory() {
     let mut cluster = new_cluster("Retain");
     let key = claim(&mut cluster, "c", "n", value!({}));
     run_until_stable_with::<LocalPath>(&config(), &mut cluster, binder);

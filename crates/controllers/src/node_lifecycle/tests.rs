@@ -64,7 +64,7 @@ fn taints(cluster: &FakeCluster, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
+fn unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
     let mut cluster = new_cluster(&[0, 0]);
     cluster.add(
         &kinds::PODS,
@@ -120,7 +120,7 @@ fn either_a_renewed_lease_or_a_heartbeat_keeps_a_node_ready() {
 }
 
 #[test]
-fn a_recovered_node_loses_only_the_controllers_taints() {
+fn recovered_node_loses_only_the_controllers_taints() {
     let mut cluster = new_cluster(&[0, 0]);
     cluster.change(&kinds::NODES, &Key::cluster("n0"), |node| {
         *node = apimachinery::patch::merge::apply(

@@ -41,7 +41,7 @@ fn phase(cluster: &FakeCluster, key: &Key) -> String {
 }
 
 #[test]
-fn the_smallest_matching_volume_is_bound() {
+fn smallest_matching_volume_is_bound() {
     let mut cluster = new_cluster();
     let big = volume(&mut cluster, "big", "10Gi", "c");
     let small = volume(&mut cluster, "small", "2Gi", "c");
@@ -64,7 +64,7 @@ fn the_smallest_matching_volume_is_bound() {
 }
 
 #[test]
-fn a_volume_requested_by_name_is_bound_if_it_matches() {
+fn volume_requested_by_name_is_bound_if_it_matches() {
     let mut cluster = new_cluster();
     volume(&mut cluster, "v", "1Gi", "c");
     let key = claim(&mut cluster, "x", "1Gi", "c", "v");
@@ -77,7 +77,7 @@ fn a_volume_requested_by_name_is_bound_if_it_matches() {
 }
 
 #[test]
-fn a_claim_without_its_volume_becomes_lost() {
+fn claim_without_its_volume_becomes_lost() {
     let mut cluster = new_cluster();
     let volume = volume(&mut cluster, "v", "1Gi", "c");
     let key = claim(&mut cluster, "x", "1Gi", "c", "");
@@ -110,7 +110,7 @@ fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
 }
 
 #[test]
-fn a_claim_without_a_class_gets_the_default_class() {
+fn claim_without_a_class_gets_the_default_class() {
     let mut cluster = new_cluster();
     let key = cluster.add(
         &kinds::PERSISTENT_VOLUME_CLAIMS,

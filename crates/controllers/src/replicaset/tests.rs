@@ -46,7 +46,7 @@ fn change(cluster: &mut FakeCluster, resource: &Resource, name: &str, change: Va
 }
 
 #[test]
-fn a_replicaset_converges_to_its_replicas_and_reports_them() {
+fn replicaset_converges_to_its_replicas_and_reports_them() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 3));
     run_until_stable::<ReplicaSet>(&mut cluster, kubelet);
@@ -123,7 +123,7 @@ fn low_deletion_cost_goes_first_and_a_deleted_replicaset_is_idle() {
 }
 
 #[test]
-fn a_pod_becomes_available_after_min_ready_seconds() {
+fn pod_becomes_available_after_min_ready_seconds() {
     let mut cluster = new_cluster();
     let mut set = set("web", 1);
     set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", 30);
@@ -141,7 +141,7 @@ fn a_pod_becomes_available_after_min_ready_seconds() {
 }
 
 #[test]
-fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
+fn rejected_pod_sets_replica_failure_until_it_succeeds() {
     let mut cluster = new_cluster();
     cluster.add(&kinds::REPLICA_SETS, set("web", 2));
     let rejection = Rejection {

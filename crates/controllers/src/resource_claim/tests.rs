@@ -39,7 +39,7 @@ fn end(cluster: &mut FakeCluster, key: &Key) {
 }
 
 #[test]
-fn a_claim_is_created_once_and_recorded_in_the_pod_status() {
+fn claim_is_created_once_and_recorded_in_the_pod_status() {
     let mut cluster = new_cluster();
     let key = pod(&mut cluster, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "t"}]));
     check_properties::<ResourceClaim>(&cluster, |_| false);
@@ -56,7 +56,7 @@ fn a_claim_is_created_once_and_recorded_in_the_pod_status() {
 }
 
 #[test]
-fn a_missing_template_is_reported_and_retried() {
+fn missing_template_is_reported_and_retried() {
     let mut cluster = new_cluster();
     pod(&mut cluster, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "later"}]));
     run_until_stable::<ResourceClaim>(&mut cluster, |_| false);
@@ -69,7 +69,7 @@ fn a_missing_template_is_reported_and_retried() {
 }
 
 #[test]
-fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
+fn claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
     let mut cluster = new_cluster();
     let first = pod(&mut cluster, "first", value!([{"name": "gpu", "resourceClaimName": "shared"}]));
     let second = pod(&mut cluster, "second", value!([{"name": "gpu", "resourceClaimName": "shared"}]));
@@ -100,7 +100,7 @@ fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
 }
 
 #[test]
-fn an_unknown_pod_state_does_not_deallocate_a_claim() {
+fn unknown_pod_state_does_not_deallocate_a_claim() {
     let mut cluster = new_cluster();
     let key = claim(&mut cluster, "c", &[("unseen", "u")]);
     cluster.set_response(&all_pods(&key), Err("the server is busy".to_owned()));
@@ -113,7 +113,7 @@ fn an_unknown_pod_state_does_not_deallocate_a_claim() {
 }
 
 #[test]
-fn a_claim_is_reserved_for_a_pod_bound_without_the_scheduler() {
+fn claim_is_reserved_for_a_pod_bound_without_the_scheduler() {
     let mut cluster = new_cluster();
     let key = pod(&mut cluster, "p", value!([{"name": "gpu", "resourceClaimName": "c"}]));
     cluster.change(&kinds::PODS, &key, |pod| {

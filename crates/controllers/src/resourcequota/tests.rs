@@ -86,7 +86,7 @@ fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
 }
 
 #[test]
-fn a_lagging_watch_never_admits_more_than_the_quota() {
+fn lagging_watch_never_admits_more_than_the_quota() {
     for seed in 0..200_u64 {
         let mut state = seed;
         let mut roll = |sides: u64| {

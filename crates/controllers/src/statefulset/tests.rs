@@ -70,7 +70,7 @@ fn pods_are_created_in_order_and_deleted_in_reverse() {
 }
 
 #[test]
-fn a_pod_has_its_name_ordinal_and_claims() {
+fn pod_has_its_name_ordinal_and_claims() {
     let claims = value!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
     let mut cluster =
         new_cluster(with(set(1), value!({"spec": {"volumeClaimTemplates": claims, "ordinals": {"start": 5}}})));
@@ -89,7 +89,7 @@ fn a_pod_has_its_name_ordinal_and_claims() {
 }
 
 #[test]
-fn a_rolling_update_replaces_pods_down_to_the_partition() {
+fn rolling_update_replaces_pods_down_to_the_partition() {
     let mut cluster = new_cluster(set(3));
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
     cluster.log.clear();
@@ -111,7 +111,7 @@ fn a_rolling_update_replaces_pods_down_to_the_partition() {
 }
 
 #[test]
-fn a_rollback_reuses_the_existing_revision() {
+fn rollback_reuses_the_existing_revision() {
     let mut cluster = new_cluster(set(1));
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
     for image in ["v2", "v1"] {
@@ -157,7 +157,7 @@ fn max_unavailable_allows_several_pods_to_be_replaced() {
 }
 
 #[test]
-fn a_terminated_pod_is_replaced_and_an_unready_one_blocks_the_rest() {
+fn terminated_pod_is_replaced_and_an_unready_one_blocks_the_rest() {
     let mut cluster = new_cluster(set(2));
     run_until_stable::<StatefulSet>(&mut cluster, kubelet);
     cluster.change(&kinds::PODS, &key("db-0"), |pod| {

@@ -15,7 +15,7 @@ fn token(token: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_token_signs_in_and_the_page_learns_only_the_user() {
+async fn token_signs_in_and_the_page_learns_only_the_user() {
     let stand = Stand::start().await;
     let reply = stand.marked("POST", SESSION, "", &token(JANE)).await;
     assert_eq!(reply.code, 200);
@@ -88,7 +88,7 @@ async fn forged_requests_of_other_sites_have_no_effect() {
 }
 
 #[tokio::test]
-async fn a_session_id_of_the_client_is_never_used() {
+async fn session_id_of_the_client_is_never_used() {
     let stand = Stand::start().await;
     let fixed = format!("Cookie: knarr-session-{}=chosen-by-the-attacker\r\n", stand.port);
     let secret = "X-Knarr-Session: chosen-too\r\n";
@@ -104,7 +104,7 @@ async fn a_session_id_of_the_client_is_never_used() {
 }
 
 #[tokio::test]
-async fn a_cookie_without_the_secret_of_the_page_is_no_session() {
+async fn cookie_without_the_secret_of_the_page_is_no_session() {
     let stand = Stand::start().await;
     let (reply, other) =
         (stand.marked("POST", SESSION, "", &token(ADMIN)).await, stand.marked("POST", SESSION, "", &token(JANE)).await);
@@ -143,7 +143,7 @@ async fn signing_out_ends_the_streams_of_the_session() {
 }
 
 #[tokio::test]
-async fn an_expired_session_ends_with_its_streams() {
+async fn expired_session_ends_with_its_streams() {
     let settings = Settings { session_idle: Duration::from_secs(1), ..Settings::default() };
     let stand = Stand::start_with(settings, None).await;
     let cookie = stand.sign_in(ADMIN).await;
@@ -215,7 +215,7 @@ async fn large_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_link_signs_in_once_with_the_credentials_of_its_kubeconfig() {
+async fn link_signs_in_once_with_the_credentials_of_its_kubeconfig() {
     let stand = Stand::start().await;
     let mut config = stand.server.clone();
     config.credential = client::config::Credential::Token(client::config::Secret::new(JANE));
@@ -227,7 +227,7 @@ async fn a_link_signs_in_once_with_the_credentials_of_its_kubeconfig() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_of_a_kubeconfig_signs_in() {
+async fn client_certificate_of_a_kubeconfig_signs_in() {
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let ca_key = rcgen::KeyPair::generate().unwrap();

@@ -93,7 +93,7 @@ fn whiteouts_are_converted_to_overlayfs_form() {
 }
 
 #[test]
-fn a_directory_that_replaces_a_removed_one_is_opaque() {
+fn directory_that_replaces_a_removed_one_is_opaque() {
     let (_dir, root, _) = test_dirs();
     Layer::new().file(".wh.data", "").dir("data").file("data/new", "1").unpack(&root).unwrap();
     let mut value = [0u8; 4];
@@ -176,7 +176,7 @@ fn overlayfs_attributes_in_an_archive_are_ignored() {
 }
 
 #[test]
-fn a_damaged_archive_is_an_error() {
+fn damaged_archive_is_an_error() {
     let (_dir, root, _) = test_dirs();
     let bytes = Layer::new().file("a", &"x".repeat(5000)).0.into_inner().unwrap();
     assert!(unpack(&bytes[..2000], &root, &limits()).is_err());

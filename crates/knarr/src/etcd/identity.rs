@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_may_have_several_urls() {
+    fn member_may_have_several_urls() {
         let members = list(&["a=http://h:2", "a=http://h:1", "b=http://h:3"]);
         assert_eq!(members.len(), 2);
         assert_eq!(members[0].peer_urls, ["http://h:1", "http://h:2"]);

@@ -98,7 +98,7 @@ async fn man_in_the_middle(ca: (&str, KeyPair), info: Value) -> (String, mpsc::U
 }
 
 #[tokio::test]
-async fn a_second_ca_under_a_genuine_pin_does_not_receive_the_token() {
+async fn second_ca_under_a_genuine_pin_does_not_receive_the_token() {
     let (genuine, (evil, evil_key)) = (new_ca().0, new_ca());
     let token = token_for(&genuine);
     let info = info(&with_hidden_ca(&genuine, &evil), "0123456789abcdef");

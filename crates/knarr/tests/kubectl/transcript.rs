@@ -103,7 +103,7 @@ impl fmt::Display for Step {
 }
 
 #[test]
-fn a_transcript_is_written_as_it_is_read() {
+fn transcript_is_written_as_it_is_read() {
     let text = "About it.\n$ a\n> b\nout\n$1.36 c\nx\\\n[exit 2]\n$ d\n";
     let parsed = Transcript::parse(text);
     assert_eq!(parsed.to_string(), text);

@@ -193,7 +193,7 @@ fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
     assert!(found.contains(&address), "{found}");
     operate::run_checks(&machine);
 
-    a_port_of_the_machine_leads_to_a_pod(&machine);
+    port_of_the_machine_leads_to_a_pod(&machine);
     pods_are_limited_from_their_first_moment(&machine);
     metrics_are_reported_and_used_by_autoscaler(&machine);
     leave_nothing_after_a_hundred_pods(&machine);
@@ -227,7 +227,7 @@ fn static_pod_control_plane_keeps_running_without_its_process() {
 const AT_HOST: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "at-host"}, "spec": {"terminationGracePeriodSeconds": 1,
     "containers": [{"name": "c", "image": "knarr.local/hello", "ports": [{"containerPort": 8080, "hostPort": 8099}]}]}}"#;
 
-fn a_port_of_the_machine_leads_to_a_pod(machine: &Machine) {
+fn port_of_the_machine_leads_to_a_pod(machine: &Machine) {
     machine.apply(AT_HOST);
     let curl = "curl -s --max-time 2 http://198.51.100.2:8099/";
     machine.eventually(curl, |output| output.starts_with("Hello from at-host"));

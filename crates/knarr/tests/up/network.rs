@@ -380,15 +380,15 @@ fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
         cluster.start_proxy(node, "nftables");
     }
     cluster.everyone_reaches_everyone(&targets);
-    a_policy_is_enforced(&cluster);
+    policy_is_enforced(&cluster);
     nodes_come_back(&cluster, &targets);
-    a_proxy_starts_again_under_traffic(&mut cluster);
-    a_load_balancer_moves_when_its_node_dies(&mut cluster);
-    a_node_gets_another_address(&mut cluster);
+    proxy_starts_again_under_traffic(&mut cluster);
+    load_balancer_moves_when_its_node_dies(&mut cluster);
+    node_gets_another_address(&mut cluster);
     nothing_is_left(&mut cluster);
 }
 
-fn a_policy_is_enforced(cluster: &Topology) {
+fn policy_is_enforced(cluster: &Topology) {
     let far = cluster.pod_on("n3");
     let fetch_script = format!("busybox timeout 2 busybox wget -q -O /dev/null http://{far}/ && echo through");
     cluster.apply(POLICY);
@@ -419,7 +419,7 @@ fn nodes_come_back(cluster: &Topology, targets: &[String]) {
     cluster.everyone_reaches_everyone(targets);
 }
 
-fn a_proxy_starts_again_under_traffic(cluster: &mut Topology) {
+fn proxy_starts_again_under_traffic(cluster: &mut Topology) {
     let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let outside = cluster.path("outside");
     let lost = std::thread::scope(|scope| {
@@ -456,7 +456,7 @@ fn a_proxy_starts_again_under_traffic(cluster: &mut Topology) {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-fn a_load_balancer_moves_when_its_node_dies(cluster: &mut Topology) {
+fn load_balancer_moves_when_its_node_dies(cluster: &mut Topology) {
     let service = |number: usize| {
         format!(
             r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "lb-{number}"}}, "spec": {{"type": "LoadBalancer",
@@ -492,7 +492,7 @@ fn a_load_balancer_moves_when_its_node_dies(cluster: &mut Topology) {
 }
 
 /// Restarts the control plane host with another address.
-fn a_node_gets_another_address(cluster: &mut Topology) {
+fn node_gets_another_address(cluster: &mut Topology) {
     cluster.kill(|_, _| true);
     cluster.on("n1", &format!("{KNARR} down --now --data-dir {}", cluster.data("n1").display()));
     cluster.on("n1", "ip address del 192.0.2.1/24 dev up0");

@@ -8,15 +8,15 @@ use super::{DEADLINE, KNARR, Machine, text};
 
 /// Runs all checks, on a cluster with the Deployment and the Service `web`.
 pub(crate) fn run_checks(machine: &Machine) {
-    the_doctor_finds_the_cluster_well(machine);
-    the_status_names_every_component(machine);
-    the_state_is_machine_readable_and_collected(machine);
+    doctor_finds_the_cluster_well(machine);
+    status_names_every_component(machine);
+    state_is_machine_readable_and_collected(machine);
     deployment_is_traced_from_creation_to_rules(machine);
     certificates_are_made_anew_while_everything_runs(machine);
     tokens_are_listed_and_taken_back(machine);
 }
 
-fn the_doctor_finds_the_cluster_well(machine: &Machine) {
+fn doctor_finds_the_cluster_well(machine: &Machine) {
     let data = machine.data();
     let output = machine.command(&format!("{KNARR} doctor -o json --data-dir {}", data.display())).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -35,7 +35,7 @@ fn the_doctor_finds_the_cluster_well(machine: &Machine) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-fn the_status_names_every_component(machine: &Machine) {
+fn status_names_every_component(machine: &Machine) {
     let status = machine.knarr("status");
     for part in [
         "kube-apiserver ready",
@@ -54,7 +54,7 @@ fn the_status_names_every_component(machine: &Machine) {
 }
 
 /// The data of `knarr status -o json`, `knarr logs` and `knarr doctor --bundle`.
-fn the_state_is_machine_readable_and_collected(machine: &Machine) {
+fn state_is_machine_readable_and_collected(machine: &Machine) {
     let status: serde_json::Value = serde_json::from_str(&machine.knarr("status -o json")).unwrap();
     assert_eq!(status["cluster"]["state"], "ready", "{status:#}");
     let component = |name: &str| status["components"].as_array().unwrap().iter().any(|one| one["name"] == name);

@@ -38,7 +38,7 @@ type Scenario = fn(&mut Session<'_>);
 
 const SCENARIOS: &[Scenario] = &[
     exec_follows_the_window_and_passes_keys_and_the_exit_code,
-    a_signal_restores_the_terminal,
+    signal_restores_the_terminal,
     exec_without_a_terminal_ends_with_ctrl_c,
     attach_detaches_by_keys_and_attaches_again,
     attach_passes_lines_until_the_end_of_the_input,
@@ -153,7 +153,7 @@ fn exec_follows_the_window_and_passes_keys_and_the_exit_code(session: &mut Sessi
     session.exits("kubectl exec -it missing -- sh", 1);
 }
 
-fn a_signal_restores_the_terminal(session: &mut Session<'_>) {
+fn signal_restores_the_terminal(session: &mut Session<'_>) {
     session.terminal.enter("kubectl exec -it one -- sh");
     session.sees_shell();
     let shell = session.terminal.shell();

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_all_of_its_devices_or_none() {
+    fn pod_gets_all_of_its_devices_or_none() {
         let mut ledger = ledger();
         let mut greedy = pod("p", 0, 2);
         let container = value!({"name": "other", "resources": {"limits": {"example.com/d": "2"}}});

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_is_not_a_file_is_not_opened() {
+    async fn log_that_is_not_a_file_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (log, link, fifo) = (dir.path().join("0.log"), dir.path().join("link"), dir.path().join("fifo"));
         std::fs::write(&log, LOG).unwrap();

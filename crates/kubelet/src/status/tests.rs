@@ -64,7 +64,7 @@ fn condition<'a>(status: &'a Value, kind: &str) -> &'a str {
 }
 
 #[test]
-fn the_phase_follows_the_containers_and_the_restart_policy() {
+fn phase_follows_the_containers_and_the_restart_policy() {
     let check = |policy: &str, init: bool, have: &str, expect: &str| {
         let status = of(&pod(policy, init), &runtime(have), &Local::default());
         assert_eq!(status.str_at(&["phase"]), Some(expect), "{policy} {have}");
@@ -181,7 +181,7 @@ fn resize_conditions_are_set_while_pending_and_in_progress() {
 }
 
 #[test]
-fn a_running_pod_has_its_conditions_addresses_and_containers() {
+fn running_pod_has_its_conditions_addresses_and_containers() {
     let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
         assert_eq!(condition(&status, kind), "True", "{kind}");

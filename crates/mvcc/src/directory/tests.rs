@@ -110,7 +110,7 @@ fn invalid_changes_are_rejected_without_effect() {
 }
 
 #[test]
-fn the_root_role_allows_everything_and_the_root_user_must_have_it() {
+fn root_role_allows_everything_and_the_root_user_must_have_it() {
     let mut directory = Directory::default();
     let mut check = |text: &str, expect: Result<(), DirectoryError>| {
         directory.apply(&change(text)).expect("the change is valid");
@@ -165,7 +165,7 @@ fn user(name: &str, directory: &Directory) -> Caller {
 }
 
 #[test]
-fn the_permissions_of_all_roles_together_must_cover_the_keys() {
+fn permissions_of_all_roles_together_must_cover_the_keys() {
     use Access::{Read, Write};
     #[track_caller]
     fn check(permissions: &[&str], access: Access, key: &str, end: &str, expect: bool) {

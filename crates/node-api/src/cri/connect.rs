@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_a_unix_url_or_an_absolute_path() {
+    fn endpoint_is_a_unix_url_or_an_absolute_path() {
         let check = |endpoint: &str, expect: Option<&str>| {
             assert_eq!(socket_path(endpoint), expect.map(PathBuf::from), "{endpoint}");
         };
