@@ -42,6 +42,9 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     moves_pods_off_a_killed_node(&machine);
     rules_of_every_node_are_traced(&machine);
 
+    // Pods that were evicted from the killed node are deleted after its return.
+    machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
+    ready(&machine, 10);
     let containers = "kubectl get pods -l app=web --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
     let before = machine.succeed(containers);
     machine.kill();

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pod_network::RoutedNetwork;
 use pod_network::routed::Config;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
 use crate::topology::{Namespace, Stranger, Topology};
@@ -151,7 +152,12 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
         advertisement[0] = 134;
         advertisement[4] = 64;
         advertisement[6..8].copy_from_slice(&1800_u16.to_be_bytes());
-        sendto(&raw, &advertisement, SendFlags::empty(), &all_nodes).unwrap();
+        // The kernel adds the multicast route of a new link asynchronously.
+        let start = Instant::now();
+        while let Err(error) = sendto(&raw, &advertisement, SendFlags::empty(), &all_nodes) {
+            assert!(error == Errno::NETUNREACH && start.elapsed() < TIMEOUT, "{error}");
+            std::thread::yield_now();
+        }
     });
     // A packet sent after the advertisement arrives after it.
     send(pod, "10.244.1.2", "192.0.2.1:7");
