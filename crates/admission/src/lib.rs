@@ -207,6 +207,11 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Self::charge`] can return side effects.
+    fn charges(&self, _attributes: &Attributes<'_>, _view: &dyn View) -> bool {
+        false
+    }
+
     /// Returns the side effects of the write, after all plugins accepted it. Called again if one of their objects
     /// changed meanwhile.
     fn charge(&self, _attributes: &Attributes<'_>, _object: &Value, _view: &dyn View) -> Result<Vec<Effect>, Status> {
@@ -258,6 +263,11 @@ impl Chain {
     /// rejection.
     pub fn plugins(&self) -> impl Iterator<Item = &Link> {
         self.plugins.iter()
+    }
+
+    /// Whether [`Self::charge`] can return side effects, which then can conflict with concurrent writes.
+    pub fn charges(&self, attributes: &Attributes<'_>, view: &dyn View) -> bool {
+        self.plugins.iter().any(|link| link.plugin.charges(attributes, view))
     }
 
     /// Returns the side effects to write in the same transaction.

@@ -106,6 +106,12 @@ impl ResourceQuota {
 }
 
 impl Plugin for ResourceQuota {
+    fn charges(&self, attributes: &Attributes<'_>, view: &dyn View) -> bool {
+        !attributes.namespace.is_empty()
+            && is_counted(attributes)
+            && !view.stored("", "resourcequotas", attributes.namespace, "").is_empty()
+    }
+
     fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
         if attributes.namespace.is_empty() || !is_counted(attributes) {
             return Ok(Vec::new());

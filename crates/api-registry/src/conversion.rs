@@ -52,6 +52,14 @@ pub fn in_request<'o>(object: &'o Value, kind: &Kind, version: &Version) -> Cow<
     Cow::Owned(object)
 }
 
+/// Returns a stored object with the current CRD applied: pruned and defaulted.
+pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
+    if kind.is_custom() {
+        refresh(&mut stored, kind);
+    }
+    stored
+}
+
 /// Converts a custom resource to another version and drops the fields that version does not have. Does nothing if a
 /// webhook converts the kind.
 pub fn in_version(object: &mut Value, kind: &Kind, version: &Version) {

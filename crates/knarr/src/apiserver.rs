@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::kube_apiserver::proxy::Kubelets;
-use ::kube_apiserver::server::{Filters, Mode};
+use ::kube_apiserver::server::{FilterConfig, Mode};
 use ::kube_apiserver::{Config, Server, aggregation, allocations, encryptor, flow_control, runtime_config, tls};
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::member::{self, Node};
@@ -175,13 +175,13 @@ fn in_url(address: IpAddr) -> String {
     }
 }
 
-fn filters(flags: &Flags) -> Result<Filters> {
+fn filters(flags: &Flags) -> Result<FilterConfig> {
     let (read_only, mutating) = (flags.max_requests_inflight, flags.max_mutating_requests_inflight);
     if flags.enable_priority_and_fairness {
         flowcontrol::inflight::total_concurrency(read_only.into(), mutating.into())?;
     }
     ensure!(!flags.request_timeout.is_zero(), "--request-timeout must not be 0");
-    Ok(Filters {
+    Ok(FilterConfig {
         request_timeout: flags.request_timeout,
         watch_time: Duration::from_secs(flags.min_request_timeout),
         fairness: flow_control::Config {

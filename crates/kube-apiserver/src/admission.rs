@@ -11,33 +11,45 @@
 
 mod credentials;
 mod images;
+mod view;
 
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use admission::reinvocation::Reinvocation;
 use admission::webhooks::{AdmissionResponse, Failure, Hook, Phase, Review, is_exempt};
-use admission::{Attributes, Chain, Flags, Link, Notes, Operation, VersionedKind};
+use admission::{Attributes, Chain, Effect, Flags, Link, Notes, Operation, VersionedKind};
 use api_registry::conversion::to_stored;
 use api_registry::decode;
+use apimachinery::Value;
 use apimachinery::field_validation::FieldValidation;
 use apimachinery::patch::json::Patch;
-use apimachinery::status::{GroupName, Status};
-use apimachinery::{Value, json};
+use apimachinery::status::Status;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use mvcc::Revision;
 
+use crate::authorization::Authorization;
 use crate::backend::Destination;
-use crate::conversion;
+use crate::ids::generate_ids;
 use crate::metrics::{HookCall, Metrics, Turn};
 use crate::response;
-use crate::state::{State, generate_ids};
+use crate::storage::Storage;
+use crate::{conversion, remote};
 
 pub use credentials::{Credentials, CredentialsError};
 pub use images::{Images, ImagesError};
 
 const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Admission of a server: the plugins in order, the webhooks, and what they read.
+pub struct Admission {
+    pub chain: Chain,
+    pub webhooks: Webhooks,
+    pub storage: Arc<Storage>,
+    pub authorization: Arc<Authorization>,
+    pub metrics: Arc<Metrics>,
+}
 
 /// The configured admission webhooks.
 pub struct Webhooks {
@@ -70,6 +82,23 @@ struct Callable {
     to: Result<Destination, String>,
 }
 
+impl Admission {
+    /// Returns a namespace to create before the write, if NamespaceAutoProvision is enabled.
+    pub fn provision(&self, attributes: &Attributes<'_>) -> Option<Value> {
+        self.chain.provision(attributes, self)
+    }
+
+    /// Whether [`Self::charge`] can return side effects, which then can conflict with concurrent writes.
+    pub fn charges(&self, attributes: &Attributes<'_>) -> bool {
+        self.chain.charges(attributes, self)
+    }
+
+    /// Returns the side effects to write in the same transaction.
+    pub fn charge(&self, attributes: &Attributes<'_>, object: &Value) -> Result<Vec<Effect>, Status> {
+        self.chain.charge(attributes, object, self)
+    }
+}
+
 impl Webhooks {
     /// Creates the webhook clients of the enabled plugins.
     pub fn of(chain: &Chain, flags: &Flags) -> Result<Self, ConfigError> {
@@ -89,11 +118,11 @@ impl Webhooks {
 
 impl CachedWebhooks {
     /// Returns all webhooks, in the order of their configurations' names.
-    fn hooks(&self, state: &State, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
-        let table = state.table();
+    fn hooks(&self, storage: &Storage, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
+        let table = storage.table();
         let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !is_exempt(attributes));
         let Some(kind) = kind else { return Arc::default() };
-        let kind_cache = state.cache.kind_cache(kind);
+        let kind_cache = storage.cache.kind_cache(kind);
         let revision = kind_cache.revision();
         if let Some((read, hooks)) = &*self.read.read().expect("no holder panics")
             && *read == revision
@@ -117,22 +146,22 @@ impl CachedWebhooks {
 
 /// Runs mutating plugins and webhooks. The first rejection fails the request.
 pub async fn admit(
-    state: &State,
+    admission: &Admission,
     attributes: &Attributes<'_>,
     object: &mut Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let (mut policies, mut again) = (Reinvocation::default(), Reinvocation::default());
-    plug_in(state, attributes, object, notes, &mut policies)?;
-    let hooks = state.webhooks.mutating.hooks(state, attributes);
-    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
+    plug_in(admission, attributes, object, notes, &mut policies)?;
+    let hooks = admission.webhooks.mutating.hooks(&admission.storage, attributes);
+    mutate(admission, &hooks, attributes, object, notes, &mut again).await?;
     if !policies.has_changed() && !again.has_changed() {
         return Ok(());
     }
     policies.start_second_round();
-    plug_in(state, attributes, object, notes, &mut policies)?;
+    plug_in(admission, attributes, object, notes, &mut policies)?;
     again.start_second_round();
-    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
+    mutate(admission, &hooks, attributes, object, notes, &mut again).await?;
     // Warnings of plugins that ran twice are deduplicated.
     let mut seen_warnings = std::collections::BTreeSet::new();
     notes.warnings.retain(|warning| seen_warnings.insert(warning.clone()));
@@ -141,33 +170,33 @@ pub async fn admit(
 
 /// Runs validating plugins and webhooks.
 pub async fn validate(
-    state: &State,
+    admission: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
-    let mut stopwatch = Stopwatch::start(state, attributes.operation, true);
-    for Link { name, plugin } in state.admission.plugins() {
-        stopwatch.lap(*name, plugin.validate(attributes, object, state, notes))?;
+    let mut stopwatch = Stopwatch::start(admission, attributes.operation, true);
+    for Link { name, plugin } in admission.chain.plugins() {
+        stopwatch.lap(*name, plugin.validate(attributes, object, admission, notes))?;
     }
-    if let Some(images) = &state.webhooks.images {
+    if let Some(images) = &admission.webhooks.images {
         images.validate(attributes, object, notes).await?;
     }
-    let hooks = state.webhooks.validating.hooks(state, attributes);
-    call_validating_hooks(state, &hooks, attributes, object, notes).await
+    let hooks = admission.webhooks.validating.hooks(&admission.storage, attributes);
+    call_validating_hooks(admission, &hooks, attributes, object, notes).await
 }
 
 /// Runs all mutating plugins. The first rejection fails the request.
 fn plug_in(
-    state: &State,
+    admission: &Admission,
     attributes: &Attributes<'_>,
     object: &mut Value,
     notes: &mut Notes,
     round: &mut Reinvocation,
 ) -> Result<(), Status> {
-    let mut stopwatch = Stopwatch::start(state, attributes.operation, false);
-    for Link { name, plugin } in state.admission.plugins() {
-        stopwatch.lap(*name, plugin.admit_round(attributes, object, state, notes, round))?;
+    let mut stopwatch = Stopwatch::start(admission, attributes.operation, false);
+    for Link { name, plugin } in admission.chain.plugins() {
+        stopwatch.lap(*name, plugin.admit_round(attributes, object, admission, notes, round))?;
     }
     Ok(())
 }
@@ -182,8 +211,8 @@ struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    fn start(state: &'a State, operation: Operation, validates: bool) -> Self {
-        Self { metrics: &state.metrics, operation, validates, at: 0, last: Instant::now() }
+    fn start(admission: &'a Admission, operation: Operation, validates: bool) -> Self {
+        Self { metrics: &admission.metrics, operation, validates, at: 0, last: Instant::now() }
     }
 
     /// Records the result of a plugin. Plugins without a name, which no flag disables, are not measured.
@@ -202,7 +231,7 @@ impl<'a> Stopwatch<'a> {
 
 /// Calls the mutating webhooks sequentially; each sees the result of the previous one.
 async fn mutate(
-    state: &State,
+    admission: &Admission,
     hooks: &[Callable],
     attributes: &Attributes<'_>,
     object: &mut Value,
@@ -215,24 +244,24 @@ async fn mutate(
     again.resume(object);
     for (at, callable) in hooks.iter().enumerate() {
         let hook = &callable.hook;
-        let Some((seen, review)) = concerned(state, hook, attributes, object).await? else { continue };
+        let Some((seen, review)) = concerned(admission, hook, attributes, object).await? else { continue };
         if !again.wants(hook.id()) {
             continue;
         }
         let position = (usize::from(again.is_second()), at);
         let began = Instant::now();
-        let result = match callable.call(state, Phase::Mutating, attributes, &review, notes).await {
+        let result = match callable.call(admission, Phase::Mutating, attributes, &review, notes).await {
             Ok(None) => Ok(None),
             Ok(Some(patch)) => hook.patched(&review.object, patch).map(Some),
             Err(failure) => Err(failure),
         };
-        called(state, hook, "admit", attributes, result.as_ref().err(), began);
+        called(admission, hook, "admit", attributes, result.as_ref().err(), began);
         let changed = match result {
             Ok(None) => false,
             Ok(Some(patched)) => {
                 let fit = fit(attributes, patched, seen)?;
                 let changed = fit != review.object;
-                *object = taken_back(state, attributes, fit, seen).await?;
+                *object = taken_back(admission, attributes, fit, seen).await?;
                 changed
             }
             Err(failure) => {
@@ -249,7 +278,7 @@ async fn mutate(
 
 /// Calls the validating webhooks concurrently. Of several rejections the first in configuration order is returned.
 async fn call_validating_hooks(
-    state: &State,
+    admission: &Admission,
     hooks: &[Callable],
     attributes: &Attributes<'_>,
     object: &Value,
@@ -257,15 +286,15 @@ async fn call_validating_hooks(
 ) -> Result<(), Status> {
     let mut calls = Vec::new();
     for (at, callable) in hooks.iter().enumerate() {
-        if let Some((_, review)) = concerned(state, &callable.hook, attributes, object).await? {
+        if let Some((_, review)) = concerned(admission, &callable.hook, attributes, object).await? {
             calls.push((at, callable, review));
         }
     }
     let results = calls.iter().map(async |(at, callable, review)| {
         let mut notes = Notes::default();
         let began = Instant::now();
-        let calls = callable.call(state, Phase::Validating, attributes, review, &mut notes).await;
-        called(state, &callable.hook, "validating", attributes, calls.as_ref().err(), began);
+        let calls = callable.call(admission, Phase::Validating, attributes, review, &mut notes).await;
+        called(admission, &callable.hook, "validating", attributes, calls.as_ref().err(), began);
         let outcome = calls
             .map(drop)
             .or_else(|failure| callable.hook.apply_failure_policy(failure, Phase::Validating, (0, *at), &mut notes));
@@ -283,7 +312,7 @@ async fn call_validating_hooks(
 
 /// Records a call and its result in upstream's metrics.
 fn called(
-    state: &State,
+    admission: &Admission,
     hook: &Hook,
     phase: &'static str,
     attributes: &Attributes<'_>,
@@ -303,29 +332,29 @@ fn called(
     let operation = attributes.operation.word();
     let took = began.elapsed();
     let call = HookCall { name: &hook.name, phase, operation, code, rejection, failed_open, took };
-    state.metrics.admission.called(&call);
+    admission.metrics.admission.called(&call);
 }
 
 /// Returns the review to send to a webhook, or `None` if the webhook does not match the request.
 async fn concerned<'a>(
-    state: &State,
+    admission: &Admission,
     hook: &Hook,
     attributes: &Attributes<'a>,
     object: &Value,
 ) -> Result<Option<(VersionedKind<'a>, Review)>, Status> {
-    let Some(seen) = hook.selects(attributes, object, state)? else { return Ok(None) };
+    let Some(seen) = hook.selects(attributes, object, admission)? else { return Ok(None) };
     let old = match attributes.old {
-        Some(old) => convert_object(state, attributes, old, seen).await?,
+        Some(old) => convert_object(admission, attributes, old, seen).await?,
         None => Value::Null,
     };
-    let converted = convert_object(state, attributes, object, seen).await?;
+    let converted = convert_object(admission, attributes, object, seen).await?;
     let review = Review::of(attributes, seen, &generate_ids().uid, converted, old);
-    Ok(hook.conditions_hold(attributes, &review, state)?.then_some((seen, review)))
+    Ok(hook.conditions_hold(attributes, &review, admission)?.then_some((seen, review)))
 }
 
 /// Converts an object to the version that a webhook matches.
 async fn convert_object(
-    state: &State,
+    admission: &Admission,
     attributes: &Attributes<'_>,
     object: &Value,
     seen: VersionedKind<'_>,
@@ -333,7 +362,7 @@ async fn convert_object(
     if object.is_null() || attributes.subresource_kind().is_some() {
         return Ok(object.clone());
     }
-    conversion::served(state, seen.kind, seen.version, object.clone()).await
+    conversion::served(&admission.storage, seen.kind, seen.version, object.clone()).await
 }
 
 /// Decodes a patched object as its kind does: unknown fields are dropped, defaults applied.
@@ -347,7 +376,7 @@ fn fit(attributes: &Attributes<'_>, patched: Value, seen: VersionedKind<'_>) -> 
 
 /// Converts a changed object back to the storage version, or to the request's version for a custom resource.
 async fn taken_back(
-    state: &State,
+    admission: &Admission,
     attributes: &Attributes<'_>,
     mut object: Value,
     seen: VersionedKind<'_>,
@@ -356,7 +385,7 @@ async fn taken_back(
         return Ok(object);
     }
     if attributes.kind.is_custom() {
-        return conversion::served(state, attributes.kind, attributes.version, object).await;
+        return conversion::served(&admission.storage, attributes.kind, attributes.version, object).await;
     }
     to_stored(&mut object, seen.kind, seen.version);
     Ok(object)
@@ -366,7 +395,7 @@ impl Callable {
     /// Sends a review and returns the patch in the response.
     async fn call(
         &self,
-        state: &State,
+        admission: &Admission,
         phase: Phase,
         attributes: &Attributes<'_>,
         review: &Review,
@@ -378,23 +407,12 @@ impl Callable {
         let seconds = self.hook.timeout_seconds();
         let body = Bytes::from(response::as_json(&review.to_value(version)));
         let query = format!("timeout={seconds}s");
-        let sent = state.backends.post(state, to, &query, body, Duration::from_secs(seconds)).await;
+        let sent =
+            admission.storage.backends.post(&*admission.storage, to, &query, body, Duration::from_secs(seconds)).await;
         let reply = sent
             .map_err(|error| error.to_string())
-            .and_then(|(code, body)| read(code.as_u16(), &body))
+            .and_then(|(code, body)| remote::read(code.as_u16(), &body))
             .map_err(|message| Failure::Call(format!("failed to call webhook: {message}")))?;
         AdmissionResponse::read(phase, version, review, &reply)?.take(&self.hook, notes)
     }
-}
-
-/// Parses the object in a response, or returns client-go's message for an error code.
-pub fn read(code: u16, body: &[u8]) -> Result<Value, String> {
-    if (200..300).contains(&code) {
-        return json::parse(body).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"));
-    }
-    if let Some(status) = json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
-        return Err(status.message);
-    }
-    let text = String::from_utf8_lossy(body);
-    Err(Status::generic(code, "POST", GroupName::default(), "", text.trim()).message)
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, RwLock};
 use api_registry::aggregation::Remote;
 use api_registry::request_info::{Info, Resource};
 use apimachinery::Value;
-use auth::User;
+use auth::{User, request_header};
 use client::config::{Pem, Tls};
 use http::header::{HeaderMap, LOCATION};
 use openapi::merged::Foreign;
@@ -26,9 +26,9 @@ pub use controller::run;
 
 use crate::backend::{Backend, ResolveError};
 use crate::proxy::{ProxyError, Stream, Target, headers};
-use crate::request::RequestInfo;
+use crate::request_info::RequestInfo;
 use crate::response::{self, HttpResponse};
-use crate::state::State;
+use crate::storage::Storage;
 
 /// Client identity and CAs of the aggregation layer, from flags.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,8 @@ pub struct Config {
 /// The registered API group versions that extension API servers serve.
 pub struct Aggregation {
     config: Config,
+    /// The trusted front proxies, published for extension API servers.
+    request_header: Option<request_header::Config>,
     served: RwLock<Arc<ExtensionServers>>,
 }
 
@@ -79,8 +81,8 @@ impl ExtensionVersion {
 }
 
 impl Aggregation {
-    pub fn new(config: Config) -> Self {
-        Self { config, served: RwLock::default() }
+    pub fn new(config: Config, request_header: Option<request_header::Config>) -> Self {
+        Self { config, request_header, served: RwLock::default() }
     }
 
     /// Returns the extension API server for a request, or `None` if this server serves the request itself.
@@ -119,6 +121,27 @@ impl Aggregation {
         make(&foreign)
     }
 
+    /// Proxies a request to the extension API server that serves it.
+    pub async fn serve(
+        &self,
+        storage: &Storage,
+        extension: &ExtensionVersion,
+        request: &RequestInfo,
+        user: &User,
+        stream: Stream,
+    ) -> HttpResponse {
+        if !extension.remote.available {
+            return unavailable();
+        }
+        let tls = self.tls(&extension.remote);
+        let path = request.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let Ok(target) = target(storage, &extension.remote, tls, path) else { return unavailable() };
+        match pass(&target, request, user, stream).await {
+            Ok(response) => response,
+            Err(error) => response::text(503, format!("error trying to reach service: {}\n", reached(&error))),
+        }
+    }
+
     fn served(&self) -> Arc<ExtensionServers> {
         self.served.read().expect("no holder panics").clone()
     }
@@ -133,26 +156,6 @@ impl Aggregation {
     fn client_tls(&self) -> Tls {
         let client = self.config.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
         Tls { client, ..Tls::default() }
-    }
-}
-
-/// Proxies a request to the extension API server that serves it.
-pub async fn serve(
-    state: &State,
-    extension: &ExtensionVersion,
-    request: &RequestInfo,
-    user: &User,
-    stream: Stream,
-) -> HttpResponse {
-    if !extension.remote.available {
-        return unavailable();
-    }
-    let tls = state.aggregation.tls(&extension.remote);
-    let path = request.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let Ok(target) = target(state, &extension.remote, tls, path) else { return unavailable() };
-    match pass(&target, request, user, stream).await {
-        Ok(response) => response,
-        Err(error) => response::text(503, format!("error trying to reach service: {}\n", reached(&error))),
     }
 }
 
@@ -179,14 +182,14 @@ async fn pass(
 }
 
 /// Resolves the connection target of an extension API server.
-fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Target, ResolveError> {
+fn target(storage: &Storage, remote: &Remote, tls: Tls, path: String) -> Result<Target, ResolveError> {
     let backend = Backend::Service {
         namespace: remote.namespace.clone(),
         name: remote.service.clone(),
         port: remote.port,
         path: String::new(),
     };
-    Ok(Target { route: state.backends.route(&backend, state)?, tls, path })
+    Ok(Target { route: storage.backends.route(&backend, storage)?, tls, path })
 }
 
 fn unavailable() -> HttpResponse {

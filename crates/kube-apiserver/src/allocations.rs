@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 
-use admission::View;
 use api::core::service::allocation::{Allocation, AllocationError, AllocationLookup, Config, Plan, RandomSource};
 use api::kind::{Kind, Persistence};
 use api::resources::IP_ADDRESSES;
@@ -17,8 +16,10 @@ use apimachinery::{GroupVersion, Str, Value, value};
 use bytes::Bytes;
 use mvcc::{Delete, Operation, Span, Txn};
 
-use crate::state::{State, generate_ids, now};
-use crate::storage;
+use crate::ids::generate_ids;
+use crate::storage::Storage;
+use crate::storage_format;
+use client::clock::now;
 
 /// Returns the internal kind of node port allocations, which clients do not see.
 pub fn port_kind() -> Kind {
@@ -41,14 +42,14 @@ pub fn seed() -> u64 {
 
 /// Plans the allocations of an object and sets them in the object. The plan is empty for kinds without allocations.
 pub fn plan(
-    state: &State,
+    storage: &Storage,
     kind: &Kind,
     object: &mut Value,
     old: Option<&Value>,
     random: RandomSource,
 ) -> Result<Plan, Status> {
     let Some(allocates) = &kind.allocates else { return Ok(Plan::default()) };
-    (allocates.plan)(object, old, &state.ranges, state, random).map_err(|rejection| match rejection {
+    (allocates.plan)(object, old, &storage.ranges, storage, random).map_err(|rejection| match rejection {
         AllocationError::Invalid(errors) => Status::invalid(kind_name(kind), Meta::of(object).name(), &errors),
         AllocationError::Internal(message) => Status::internal_error(message),
     })
@@ -61,21 +62,21 @@ pub fn releases(kind: &Kind, object: &Value) -> Plan {
 }
 
 /// Adds the claims and releases of a plan to the transaction of the object.
-pub fn join(state: &State, txn: &mut Txn, plan: &Plan, owner: &Value) {
+pub fn join(storage: &Storage, txn: &mut Txn, plan: &Plan, owner: &Value) {
     for claim in &plan.claims {
-        let (key, value) = (key(state, *claim), storage::encode(&object(*claim, owner)));
-        let mut create = storage::create(key, value);
+        let (key, value) = (key(storage, *claim), storage_format::encode(&object(*claim, owner)));
+        let mut create = storage_format::create(key, value);
         txn.compare.append(&mut create.compare);
         txn.success.append(&mut create.success);
     }
     for claim in &plan.releases {
-        let span = Span::key(key(state, *claim));
+        let span = Span::key(key(storage, *claim));
         txn.success.push(Operation::Delete(Delete { span, want_previous: false }));
     }
 }
 
-fn key(state: &State, claim: Allocation) -> Bytes {
-    let root = &state.layout.root;
+fn key(storage: &Storage, claim: Allocation) -> Bytes {
+    let root = &storage.layout.root;
     Bytes::from(match claim {
         Allocation::Ip(ip) => format!("{root}/ipaddresses/{ip}"),
         Allocation::Port(port) => format!("{root}/ranges/servicenodeports/{port}"),
@@ -115,7 +116,7 @@ fn object(claim: Allocation, owner: &Value) -> Value {
     }
 }
 
-impl AllocationLookup for State {
+impl AllocationLookup for Storage {
     fn ip(&self, ip: IpAddr) -> Option<Str> {
         let found = self.object(IP_ADDRESSES, "", &ip.to_string())?;
         let owner = found.at(&["spec", "parentRef"])?;

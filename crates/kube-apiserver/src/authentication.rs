@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use admission::{CachedObject, View};
+use admission::CachedObject;
 use api::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 use apimachinery::Str;
 use apimachinery::status::Status;
@@ -25,8 +25,9 @@ pub use issuers::Issuers;
 pub use webhook::Webhook;
 
 use crate::reload::ReloadedValue;
-use crate::request::RequestInfo;
-use crate::state::{State, now};
+use crate::request_info::RequestInfo;
+use crate::storage::Storage;
+use client::clock::now;
 
 /// The configured authenticators.
 #[derive(Default)]
@@ -94,7 +95,7 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Authenticates a request. Invalid credentials are rejected; missing ones are anonymous where allowed. The
     /// credentials are removed from the request.
-    pub async fn identify(&self, request: &mut RequestInfo, peer: &Peer, state: &State) -> Result<User, Status> {
+    pub async fn identify(&self, request: &mut RequestInfo, peer: &Peer, storage: &Storage) -> Result<User, Status> {
         let peer = &*peer.current(now());
         if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
             && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&request.headers))
@@ -108,7 +109,7 @@ impl Authenticators {
         }
         match bearer_token.map_err(|_| unauthorized())? {
             Some(token) => {
-                let found = self.by_token(&token, self.audiences(), state).await;
+                let found = self.by_token(&token, self.audiences(), storage).await;
                 found.map(|response| response.user).map_err(|_| unauthorized())
             }
             None if !peer.is_unproved && self.allows_anonymous(&request.info.path) => Ok(User::anonymous()),
@@ -136,7 +137,7 @@ impl Authenticators {
         &self,
         token: &str,
         audiences: &[Str],
-        state: &State,
+        storage: &Storage,
     ) -> Result<AuthenticationResponse, String> {
         if let Some(user) = self.static_token(token) {
             return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
@@ -148,12 +149,12 @@ impl Authenticators {
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
             let verdict =
-                check_bound_objects(&checked.bound, state).map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?;
+                check_bound_objects(&checked.bound, storage).map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?;
             return Ok(AuthenticationResponse { user: known(verdict.user), audiences: checked.audiences });
         }
         if self.bootstrap_tokens
             && let Some(token) = bootstrap_token::Token::parse(token)
-            && let Some(secret) = state.object(SECRETS, "kube-system", &token.secret_name())
+            && let Some(secret) = storage.object(SECRETS, "kube-system", &token.secret_name())
             && let Ok(user) = token.user(&secret, now())
         {
             return Ok(AuthenticationResponse { user: known(user), audiences: audiences.to_vec() });
@@ -203,14 +204,14 @@ fn bearer_token(headers: &mut HeaderMap) -> Result<Option<String>, InvalidToken>
 struct InvalidToken;
 
 /// Checks that the objects a service account token is bound to still exist.
-fn check_bound_objects(bound: &bound::Bound, view: &dyn View) -> Result<bound::ValidationResult, bound::Rejection> {
+fn check_bound_objects(bound: &bound::Bound, storage: &Storage) -> Result<bound::ValidationResult, bound::Rejection> {
     let mut objects: [Option<CachedObject>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
         let (slot, found) = match lookup {
-            Lookup::Account(namespace, name) => (0, view.object(SERVICE_ACCOUNTS, namespace, name)),
-            Lookup::Pod(namespace, name) => (1, view.object(PODS, namespace, name)),
-            Lookup::Secret(namespace, name) => (2, view.object(SECRETS, namespace, name)),
-            Lookup::Node(name) => (3, view.object(NODES, "", name)),
+            Lookup::Account(namespace, name) => (0, storage.object(SERVICE_ACCOUNTS, namespace, name)),
+            Lookup::Pod(namespace, name) => (1, storage.object(PODS, namespace, name)),
+            Lookup::Secret(namespace, name) => (2, storage.object(SECRETS, namespace, name)),
+            Lookup::Node(name) => (3, storage.object(NODES, "", name)),
         };
         objects[slot] = found;
     }

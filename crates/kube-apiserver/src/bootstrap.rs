@@ -1,92 +1,61 @@
 //! Bootstrap objects: namespaces, default RBAC, priority classes and the Service `kubernetes`. Existing objects are
 //! unchanged.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use api::core::service::allocation::RandomSource;
-use api::kind::{Context, Requester};
-use api_registry::decode;
-use api_registry::strategy;
-use apimachinery::field_validation::FieldValidation;
-use apimachinery::meta::Meta;
 use apimachinery::status::Status;
-use apimachinery::{GroupVersionKind, Object, Value, value};
+use apimachinery::{Object, Value, value};
 
-use crate::startup::Step;
-use crate::state::{State, generate_ids, now};
-use crate::{allocations, endpoint_lease, storage};
+use crate::endpoint_lease;
+use crate::own_objects::create_missing;
+use crate::startup::{Startup, Step};
+use crate::storage::Storage;
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
+/// The addresses of this server in the bootstrap objects.
+pub struct ServerAddress {
+    /// The address for clients outside the cluster.
+    pub external: String,
+    /// The address in the endpoints of the Service `kubernetes`, if the server is advertised.
+    pub advertised: Option<SocketAddr>,
+}
+
 /// Creates the missing objects. Retries until the store accepts them.
-pub async fn run(state: &State) {
-    while let Err(status) = make_all(state).await {
+pub async fn run(storage: &Storage, startup: &Startup, server: &ServerAddress) {
+    while let Err(status) = create_all(storage, startup, server).await {
         tracing::warn!(message = %status.message, "failed to create the bootstrap objects; retrying");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-async fn make_all(state: &State) -> Result<(), Status> {
-    state.catch_up().await?;
+async fn create_all(storage: &Storage, startup: &Startup, server: &ServerAddress) -> Result<(), Status> {
+    storage.catch_up().await?;
     for name in NAMESPACES {
-        make(state, namespace(name)).await?;
+        create_missing(storage, namespace(name)).await?;
     }
-    state.startup.complete(Step::Namespaces);
+    startup.complete(Step::Namespaces);
     for object in auth::rbac::bootstrap::objects() {
-        make(state, object).await?;
+        create_missing(storage, object).await?;
     }
-    state.startup.complete(Step::Roles);
+    startup.complete(Step::Roles);
     for object in priority_classes() {
-        make(state, object).await?;
+        create_missing(storage, object).await?;
     }
-    state.startup.complete(Step::PriorityClasses);
+    startup.complete(Step::PriorityClasses);
     for object in flowcontrol::bootstrap::objects() {
-        make(state, object).await?;
+        create_missing(storage, object).await?;
     }
-    state.startup.complete(Step::FlowControlObjects);
-    make(state, service_cidr(state)).await?;
-    state.startup.complete(Step::ServiceCidr);
-    make(state, own_service(state)).await?;
-    if let Some(own) = state.advertised {
-        endpoint_lease::start(state, own).await?;
+    startup.complete(Step::FlowControlObjects);
+    create_missing(storage, service_cidr(storage)).await?;
+    startup.complete(Step::ServiceCidr);
+    create_missing(storage, own_service(storage, &server.external)).await?;
+    if let Some(own) = server.advertised {
+        endpoint_lease::start(storage, own).await?;
     }
-    state.startup.complete(Step::OwnService);
+    startup.complete(Step::OwnService);
     Ok(())
-}
-
-/// Creates an object unless an object of that name exists.
-pub async fn make(state: &State, object: Value) -> Result<(), Status> {
-    let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
-    let table = state.table();
-    let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);
-    let kind = kind.ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
-    let version = kind.version(&gvk.version).ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
-    let meta = Meta::of(&object);
-    let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
-    let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-    if state.cache.kind_cache(kind).get(&key).is_some() {
-        return Ok(());
-    }
-    let mut object = decode::again(object, kind, version, FieldValidation::Ignore)?.object;
-    let requester = Requester { name: "system:apiserver".into(), ..Requester::default() };
-    let context = Context { version, subresource: "", now: now(), requester: &requester };
-    let target = strategy::Target {
-        kind,
-        version,
-        namespace: &namespace,
-        name: &name,
-        subresource: "",
-        manager: "kube-apiserver",
-    };
-    object = strategy::own(&target, None, object, context.now);
-    let claims = allocations::plan(state, kind, &mut object, None, RandomSource::Seed(allocations::seed()))?;
-    strategy::create(kind, &mut object, &generate_ids(), &context)?;
-    let key = state.layout.key(kind, &namespace, &name);
-    let mut txn = storage::create(key, storage::encode(&object));
-    allocations::join(state, &mut txn, &claims, &object);
-    // A conflict is harmless: another API server created the object.
-    state.submit(txn).await.map(drop)
 }
 
 /// Returns the two system PriorityClasses.
@@ -107,8 +76,8 @@ fn priority_classes() -> [Value; 2] {
 }
 
 /// Returns the default ServiceCIDR object.
-fn service_cidr(state: &State) -> Value {
-    let cidrs = state.ranges.ranges.iter().map(|(address, bits)| Value::from(format!("{address}/{bits}")));
+fn service_cidr(storage: &Storage) -> Value {
+    let cidrs = storage.ranges.ranges.iter().map(|(address, bits)| Value::from(format!("{address}/{bits}")));
     value!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "ServiceCIDR",
@@ -118,9 +87,9 @@ fn service_cidr(state: &State) -> Value {
 }
 
 /// Returns the Service `kubernetes`, with the first address of the service range.
-fn own_service(state: &State) -> Value {
-    let first = state.ranges.ranges.first().map(|(address, _)| next(*address)).unwrap_or_default();
-    let port = state.external_address.rsplit_once(':').and_then(|(_, port)| port.parse::<i64>().ok()).unwrap_or(6443);
+fn own_service(storage: &Storage, external_address: &str) -> Value {
+    let first = storage.ranges.ranges.first().map(|(address, _)| next(*address)).unwrap_or_default();
+    let port = external_address.rsplit_once(':').and_then(|(_, port)| port.parse::<i64>().ok()).unwrap_or(6443);
     value!({
         "apiVersion": "v1",
         "kind": "Service",

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use api::kind::{Kind, Version};
 use api_registry::conversion::review::Conversion;
-use api_registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
+use api_registry::conversion::{from_stored, in_version, is_stored, refresh, refreshed, stored_version};
 use apimachinery::status::{Reason, Status};
 use apimachinery::{Value, pruning};
 use bytes::Bytes;
 
-use crate::admission;
 use crate::backend::Destination;
-use crate::response;
-use crate::state::{State, generate_ids};
+use crate::ids::generate_ids;
+use crate::storage::Storage;
 use crate::watch_cache::Entry;
+use crate::{remote, response};
 
 /// Timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,22 +28,19 @@ pub fn is_servable(kind: &Kind, version: &Version, entry: &Entry) -> bool {
 }
 
 /// Converts a stored object to a version.
-pub async fn read(state: &State, kind: &Kind, version: &Version, stored: Value) -> Result<Value, Status> {
-    served(state, kind, version, refreshed(kind, stored)).await
+pub async fn read(storage: &Storage, kind: &Kind, version: &Version, stored: Value) -> Result<Value, Status> {
+    served(storage, kind, version, refreshed(kind, stored)).await
 }
 
 /// Converts stored objects to a version. A webhook is called once for all of them.
-pub async fn read_all(state: &State, kind: &Kind, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Status> {
+pub async fn read_all(
+    storage: &Storage,
+    kind: &Kind,
+    version: &Version,
+    stored: Vec<Value>,
+) -> Result<Vec<Value>, Status> {
     let stored = stored.into_iter().map(|object| refreshed(kind, object)).collect();
-    convert_all(state, kind, version, stored, true).await
-}
-
-/// Applies the current CRD (pruning and defaults) to a stored object.
-pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
-    if kind.is_custom() {
-        refresh(&mut stored, kind);
-    }
-    stored
+    convert_all(storage, kind, version, stored, true).await
 }
 
 /// Whether the stored form differs from the form that would be stored now, so that a no-op update must write it.
@@ -54,15 +51,19 @@ pub fn is_outdated(kind: &Kind, stored: &Value) -> bool {
 }
 
 /// Converts an object to a version. Its apiVersion names its current version.
-pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value) -> Result<Value, Status> {
-    let mut served = convert_all(state, kind, version, vec![object], false).await?;
+pub async fn served(storage: &Storage, kind: &Kind, version: &Version, object: Value) -> Result<Value, Status> {
+    let mut served = convert_all(storage, kind, version, vec![object], false).await?;
     Ok(served.pop().expect("one object is converted to one object"))
 }
 
 /// Converts an object to the storage version.
-pub async fn to_storage_version<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<Cow<'o, Value>, Status> {
+pub async fn to_storage_version<'o>(
+    storage: &Storage,
+    kind: &Kind,
+    object: &'o Value,
+) -> Result<Cow<'o, Value>, Status> {
     match stored_version(kind) {
-        Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await.map(Cow::Owned),
+        Some(version) if kind.is_custom() => served(storage, kind, version, object.clone()).await.map(Cow::Owned),
         _ => Ok(Cow::Borrowed(object)),
     }
 }
@@ -78,7 +79,7 @@ pub fn echoed(object: &mut Value, kind: &Kind, version: &Version) {
 }
 
 async fn convert_all(
-    state: &State,
+    storage: &Storage,
     kind: &Kind,
     version: &Version,
     mut objects: Vec<Value>,
@@ -89,7 +90,7 @@ async fn convert_all(
         return Ok(objects);
     };
     let desired = kind.gvk(&version.name).api_version();
-    for at in convert(state, webhook, &desired, &mut objects, many).await? {
+    for at in convert(storage, webhook, &desired, &mut objects, many).await? {
         // The webhook's result is pruned to the schema of the version, like a client's request.
         pruning::prune(&mut objects[at], version.schema());
     }
@@ -98,7 +99,7 @@ async fn convert_all(
 
 /// Converts the objects that are in another version and returns their indices.
 async fn convert(
-    state: &State,
+    storage: &Storage,
     webhook: &Value,
     desired: &str,
     objects: &mut [Value],
@@ -112,7 +113,7 @@ async fn convert(
     let uid = generate_ids().uid;
     let conversion = Conversion { webhook, desired, uid: &uid, many };
     let sent: Vec<Value> = foreign.iter().map(|at| objects[*at].clone()).collect();
-    let reply = call_webhook(state, webhook, conversion.request(&sent).map_err(failed)?).await;
+    let reply = call_webhook(storage, webhook, conversion.request(&sent).map_err(failed)?).await;
     let reply = reply.map_err(|error| failed(conversion.failed(&sent, &error)))?;
     let converted = conversion.converted_objects(&sent, &reply).map_err(failed)?;
     for (at, object) in foreign.iter().zip(converted) {
@@ -121,14 +122,14 @@ async fn convert(
     Ok(foreign)
 }
 
-async fn call_webhook(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
+async fn call_webhook(storage: &Storage, webhook: &Value, review: Value) -> Result<Value, String> {
     let to = Destination::of(&webhook["clientConfig"]).map_err(|wrong| wrong.to_string())?;
     let began = Instant::now();
     let body = Bytes::from(response::as_json(&review));
     drop(review);
-    let sent = state.backends.post(state, &to, "timeout=30s", body, TIMEOUT).await;
-    let reply = sent.map_err(|error| error.to_string()).and_then(|(code, body)| admission::read(code.as_u16(), &body));
-    state.metrics.admission.converted(reply.is_ok(), began.elapsed());
+    let sent = storage.backends.post(storage, &to, "timeout=30s", body, TIMEOUT).await;
+    let reply = sent.map_err(|error| error.to_string()).and_then(|(code, body)| remote::read(code.as_u16(), &body));
+    storage.metrics.admission.converted(reply.is_ok(), began.elapsed());
     reply
 }
 

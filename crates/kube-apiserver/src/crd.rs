@@ -20,32 +20,34 @@ use apimachinery::status::Status;
 use mvcc::Revision;
 
 use crate::kind_table::Table;
-use crate::startup::Step;
-use crate::state::{State, now};
-use crate::storage;
+use crate::startup::{Startup, Step};
+use client::clock::now;
+
+use crate::storage::Storage;
+use crate::transaction::ObjectKey;
 use crate::watch_cache::{Entry, KindCache};
 
 /// Kinds by CRD name, with the CRD revision they were generated from.
 type Rows = BTreeMap<String, (Revision, Arc<Kind>)>;
 
 /// Runs the CRD controller until the process exits.
-pub async fn run(state: Arc<State>) {
-    let table = state.table();
+pub async fn run(storage: Arc<Storage>, startup: Arc<Startup>) {
+    let table = storage.table();
     let Some(kind) = table.kind("apiextensions.k8s.io", "customresourcedefinitions").cloned() else {
-        return state.startup.complete(Step::CustomResources);
+        return startup.complete(Step::CustomResources);
     };
     let built_in = table.kinds.clone();
-    let kind_cache = state.cache.kind_cache(&kind);
-    let mut reached = state.cache.follow();
+    let kind_cache = storage.cache.kind_cache(&kind);
+    let mut reached = storage.cache.follow();
     let (mut seen, mut rows) = (None, Rows::new());
     kind_cache.filled().await;
-    let processed = state.followers.add(&kind);
+    let processed = storage.followers.add(&kind);
     loop {
         let revision = *reached.borrow_and_update();
         if seen != Some(kind_cache.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
             seen = Some(kind_cache.revision());
-            reconcile(&state, &kind, &kind_cache, &built_in, &mut rows).await;
-            state.startup.complete(Step::CustomResources);
+            reconcile(&storage, &kind, &kind_cache, &built_in, &mut rows).await;
+            startup.complete(Step::CustomResources);
         }
         processed.send_replace(revision);
         if reached.changed().await.is_err() {
@@ -60,34 +62,34 @@ fn is_emptying(kind: &Kind) -> bool {
     !kind.verbs.contains(&api::kind::Verb::Create)
 }
 
-async fn reconcile(state: &State, kind: &Kind, kind_cache: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
+async fn reconcile(storage: &Storage, kind: &Kind, kind_cache: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
     let entries = kind_cache.list("", |_| true);
     let definitions: Vec<Value> = entries.iter().map(|entry| entry.object()).collect();
     let mut served = Rows::new();
     for (entry, definition) in entries.iter().zip(&definitions) {
-        if let Err(status) = advance(state, kind, entry, definition, &definitions, rows).await {
+        if let Err(status) = advance(storage, kind, entry, definition, &definitions, rows).await {
             tracing::debug!(
                 name = entry.name(), message = %status.message,
                 "failed to update the status of a CustomResourceDefinition"
             );
         }
-        if let Some(row) = row(state, entry, definition, rows).await {
+        if let Some(row) = row(storage, entry, definition, rows).await {
             served.insert(entry.name().to_owned(), (entry.revision, row));
         }
     }
     for (name, (_, kind)) in &*rows {
         if !served.contains_key(name) {
-            state.cache.remove(kind);
+            storage.cache.remove(kind);
         }
     }
     *rows = served;
     let mut kinds = built_in.to_vec();
     kinds.extend(rows.values().map(|(_, kind)| kind.clone()));
-    *state.table.write().expect("no holder panics") = Arc::new(Table::new(kinds));
+    *storage.table.write().expect("no holder panics") = Arc::new(Table::new(kinds));
 }
 
 /// Returns the kind of a CRD if the CRD is established. Reuses the previous kind if the CRD is unchanged.
-async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> Option<Arc<Kind>> {
+async fn row(storage: &Storage, entry: &Entry, definition: &Value, rows: &Rows) -> Option<Arc<Kind>> {
     if !is_established(definition) {
         return None;
     }
@@ -106,7 +108,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
         let names = |kind: &Kind| kind.selectable.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
         names(kind) == names(&made)
     });
-    let kind_cache = if same { state.cache.kind_cache(&made) } else { state.cache.renew(&made) };
+    let kind_cache = if same { storage.cache.kind_cache(&made) } else { storage.cache.renew(&made) };
     kind_cache.filled().await;
     kind_cache.pass_to(made.edition);
     Some(Arc::new(made))
@@ -114,7 +116,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
 
 /// Reconciles a CRD: updates its conditions, and deletes its instances if it is being deleted.
 async fn advance(
-    state: &State,
+    storage: &Storage,
     kind: &Kind,
     entry: &Entry,
     definition: &Value,
@@ -122,7 +124,7 @@ async fn advance(
     rows: &Rows,
 ) -> Result<(), Status> {
     if Meta::of(definition).is_deleting() {
-        return finish(state, kind, entry, definition, rows).await;
+        return finish(storage, kind, entry, definition, rows).await;
     }
     if let Some(status) = conditions(definition, all, now()) {
         let mut next = definition.clone();
@@ -132,20 +134,20 @@ async fn advance(
         let (version, name, manager) = (&kind.versions[0], entry.name(), "kube-apiserver");
         let target = strategy::Target { kind, version, namespace: "", name, subresource: "status", manager };
         next = strategy::own(&target, Some(definition), next, now());
-        replace(state, kind, entry, &next).await?;
+        replace(storage, kind, entry, &next).await?;
     }
     Ok(())
 }
 
 /// Deletes the instances of a CRD, and removes the CRD's finalizer when none is left.
-async fn finish(state: &State, kind: &Kind, entry: &Entry, definition: &Value, rows: &Rows) -> Result<(), Status> {
+async fn finish(storage: &Storage, kind: &Kind, entry: &Entry, definition: &Value, rows: &Rows) -> Result<(), Status> {
     if !Meta::of(definition).finalizers().any(|name| name == CLEANUP_FINALIZER) {
         return Ok(());
     }
     if let Some((_, custom)) = rows.get(entry.name()) {
-        let instances = state.cache.kind_cache(custom).list("", |_| true);
+        let instances = storage.cache.kind_cache(custom).list("", |_| true);
         for instance in &instances {
-            delete(state, custom, instance).await?;
+            delete(storage, custom, instance).await?;
         }
         if !instances.is_empty() {
             return Ok(());
@@ -157,28 +159,25 @@ async fn finish(state: &State, kind: &Kind, entry: &Entry, definition: &Value, r
         meta.remove_finalizer(CLEANUP_FINALIZER);
     }
     if deletion::ends(kind, &next, definition) {
-        let key = state.layout.key(kind, "", entry.name());
-        state.submit(storage::remove(key, entry.revision)).await?;
-        return Ok(());
+        let key = ObjectKey::new(storage, kind, "", entry.name());
+        return key.remove(definition, entry.revision).submit().await.map(drop);
     }
-    replace(state, kind, entry, &next).await
+    replace(storage, kind, entry, &next).await
 }
 
-async fn delete(state: &State, kind: &Kind, instance: &Entry) -> Result<(), Status> {
+async fn delete(storage: &Storage, kind: &Kind, instance: &Entry) -> Result<(), Status> {
     let object = instance.object();
-    let key = state.layout.key(kind, instance.namespace(), instance.name());
-    let txn = match deletion::plan(kind, &object, &DeleteOptions::default(), now())? {
+    let key = ObjectKey::new(storage, kind, instance.namespace(), instance.name());
+    let transaction = match deletion::plan(kind, &object, &DeleteOptions::default(), now())? {
         Plan::Keep => return Ok(()),
         // The instance is marked for deletion already and waits for its finalizers.
         Plan::Mark(_) if Meta::of(&object).is_deleting() => return Ok(()),
-        Plan::Mark(marked) => storage::replace(key, storage::encode(&marked), instance.revision),
-        Plan::Remove(_) => storage::remove(key, instance.revision),
+        Plan::Mark(marked) => key.replace(&marked, instance.revision),
+        Plan::Remove(removed) => key.remove(&removed, instance.revision),
     };
-    state.submit(txn).await.map(drop)
+    transaction.submit().await.map(drop)
 }
 
-async fn replace(state: &State, kind: &Kind, entry: &Entry, next: &Value) -> Result<(), Status> {
-    let key = state.layout.key(kind, "", entry.name());
-    state.submit(storage::replace(key, storage::encode(next), entry.revision)).await?;
-    Ok(())
+async fn replace(storage: &Storage, kind: &Kind, entry: &Entry, next: &Value) -> Result<(), Status> {
+    ObjectKey::new(storage, kind, "", entry.name()).replace(next, entry.revision).submit().await.map(drop)
 }

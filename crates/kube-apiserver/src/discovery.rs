@@ -1,8 +1,5 @@
 //! Non-resource endpoints: health, version, metrics, discovery and OpenAPI.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
 use api::kind::{Kind, Version};
 use api_registry::negotiate::{FORMS, ResponseFormat, negotiate};
 use apimachinery::{Object, Value, json};
@@ -13,17 +10,10 @@ use http::header::{
 use openapi::discovery::{self, AggregatedVersion};
 use openapi::{CompressedDocument, merged, v2, v3};
 
-use crate::health;
-use crate::request::RequestInfo;
+use crate::VERSION;
+use crate::request_info::RequestInfo;
 use crate::response::{self, HttpResponse, PLAIN};
 use crate::state::State;
-
-/// The Kubernetes version that this server implements.
-pub const VERSION: &str = "v1.36.4";
-
-/// Cached OpenAPI documents by path, with the hash of their input.
-#[derive(Default)]
-pub struct OpenApiCache(Mutex<BTreeMap<String, (String, Arc<CompressedDocument>)>>);
 
 /// Media types of aggregated discovery as clients write them in `Accept`.
 const AGGREGATED: [(&str, AggregatedVersion, &str); 2] = [
@@ -42,7 +32,7 @@ const AGGREGATED: [(&str, AggregatedVersion, &str); 2] = [
 /// Serves a non-resource path. Returns `None` if the path does not exist.
 pub async fn serve(state: &State, request: &RequestInfo) -> Option<HttpResponse> {
     let path = request.info.path.trim_end_matches('/');
-    if let Some(response) = health::serve(state, path, request.uri.query().unwrap_or_default()).await {
+    if let Some(response) = state.health.serve(path, request.uri.query().unwrap_or_default()).await {
         return Some(response);
     }
     match path {
@@ -52,8 +42,11 @@ pub async fn serve(state: &State, request: &RequestInfo) -> Option<HttpResponse>
             let own = with_table(state, v3::index);
             Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
         }
-        "/metrics" => Some(metrics(state.metrics.text(state))),
-        component_base::health::SLIS_PATH => Some(metrics(health::slis(state))),
+        "/metrics" => Some(metrics(state.metrics.text(|out| {
+            state.storage.print_metrics(out);
+            state.filters.fairness.print_metrics(out);
+        }))),
+        component_base::health::SLIS_PATH => Some(metrics(state.health.slis())),
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
         "" => Some(with_table(state, |table| indented(&json::to_vec(&paths(table))))),
         _ => match path.strip_prefix("/openapi/v3/") {
@@ -64,7 +57,7 @@ pub async fn serve(state: &State, request: &RequestInfo) -> Option<HttpResponse>
 }
 
 fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> R {
-    let table = state.table();
+    let table = state.storage.table();
     let served = |_: &Kind, version: &Version| version.served;
     make(&openapi::Table { kinds: &table.kinds, served: &served })
 }
@@ -179,24 +172,9 @@ fn packed_response(request: &RequestInfo, packed: &CompressedDocument, media: &'
     stamped(response::bytes(200, media, packed.bytes()), &tag)
 }
 
-impl OpenApiCache {
-    /// Returns the cached document; makes it again if the hash has changed.
-    fn get(&self, key: &str, hash: String, make: impl FnOnce() -> CompressedDocument) -> Arc<CompressedDocument> {
-        if let Some((have, packed)) = self.0.lock().expect("no holder panics").get(key)
-            && *have == hash
-        {
-            return packed.clone();
-        }
-        // The document is made without the lock: making it is slow, and making it twice does no harm.
-        let packed = Arc::new(make());
-        self.0.lock().expect("no holder panics").insert(key.to_owned(), (hash, packed.clone()));
-        packed
-    }
-}
-
 /// Serves the OIDC discovery document and the JWKS of the service account issuer.
 fn issuer(state: &State, path: &str) -> Option<HttpResponse> {
-    let accounts = state.authenticators.service_accounts.as_ref()?;
+    let accounts = state.filters.authenticators.service_accounts.as_ref()?;
     let keys: Vec<_> = accounts.checker.keys.0.iter().map(|(_, key)| key.clone()).collect();
     if path == openid::KEYS_PATH {
         let body = json::to_vec(&auth::keys::jwks(&keys));

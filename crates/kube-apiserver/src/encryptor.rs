@@ -20,8 +20,8 @@ use encryption::{Configuration, Decryption, Transformers};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use crate::state::now;
-use crate::storage::{self, Layout};
+use crate::storage_format::{self, Layout};
+use client::clock::now;
 
 /// Interval at which the configuration file is read again; upstream's interval.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ impl Encryptor {
             service.refresh(&keyring).await?;
         }
         let prefix_entry =
-            |kind: &Arc<Kind>| (storage::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
+            |kind: &Arc<Kind>| (storage_format::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
         let resources_by_prefix = kinds.iter().map(prefix_entry).collect();
         Ok(Self { file, layout, resources_by_prefix, rules: RwLock::new(Arc::new(rules)), keyring })
     }

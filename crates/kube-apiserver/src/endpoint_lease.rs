@@ -11,8 +11,10 @@ use bytes::Bytes;
 use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
 use tokio::time::Instant;
 
-use crate::state::{State, unavailable};
-use crate::{bootstrap, storage};
+use crate::storage::Storage;
+use crate::storage::unavailable;
+use crate::transaction::ObjectKey;
+use crate::{own_objects, storage_format};
 
 /// A server that has not renewed its key for this time is removed from the endpoints.
 const LIFE: Duration = Duration::from_secs(15);
@@ -24,9 +26,9 @@ const ATTEMPTS_MAX: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Renews this server's key while it runs, and keeps the endpoints up to date with all servers.
-pub async fn run(state: &State, own: SocketAddr) {
+pub async fn run(storage: &Storage, own: SocketAddr) {
     loop {
-        if let Err(status) = follow(state, own).await {
+        if let Err(status) = follow(storage, own).await {
             tracing::warn!(
                 message = %status.message,
                 "failed to update the endpoints of the kubernetes Service; retrying"
@@ -37,45 +39,45 @@ pub async fn run(state: &State, own: SocketAddr) {
 }
 
 /// Writes this server's key once. The endpoints contain the server when this returns.
-pub async fn start(state: &State, own: SocketAddr) -> Result<(), Status> {
-    renew(state, own.ip()).await?;
-    state.catch_up().await?;
-    let (present, _) = present(state).await?;
-    publish(state, &present, own.port()).await
+pub async fn start(storage: &Storage, own: SocketAddr) -> Result<(), Status> {
+    renew(storage, own.ip()).await?;
+    storage.catch_up().await?;
+    let (present, _) = present(storage).await?;
+    publish(storage, &present, own.port()).await
 }
 
 /// Removes this server from the endpoints.
-pub async fn end(state: &State, own: SocketAddr) -> Result<(), Status> {
-    let delete = Delete { span: Span::key(key(state, own.ip())), want_previous: false };
-    state.submit(Txn { success: vec![Operation::Delete(delete)], ..Txn::default() }).await?;
-    state.catch_up().await?;
-    let (present, _) = present(state).await?;
-    publish(state, &present, own.port()).await
+pub async fn end(storage: &Storage, own: SocketAddr) -> Result<(), Status> {
+    let delete = Delete { span: Span::key(key(storage, own.ip())), want_previous: false };
+    storage.submit(Txn { success: vec![Operation::Delete(delete)], ..Txn::default() }).await?;
+    storage.catch_up().await?;
+    let (present, _) = present(storage).await?;
+    publish(storage, &present, own.port()).await
 }
 
-async fn follow(state: &State, own: SocketAddr) -> Result<(), Status> {
+async fn follow(storage: &Storage, own: SocketAddr) -> Result<(), Status> {
     let mut renewed = Instant::now();
-    renew(state, own.ip()).await?;
+    renew(storage, own.ip()).await?;
     loop {
-        let (found, revision) = present(state).await?;
-        publish(state, &found, own.port()).await?;
-        let watch = state.store.watch(span(state), revision + 1).await;
+        let (found, revision) = present(storage).await?;
+        publish(storage, &found, own.port()).await?;
+        let watch = storage.store.watch(span(storage), revision + 1).await;
         let mut watch = watch.map_err(|error| unavailable(&error.into()))?;
         // Renewals are changes too; only a different set of servers matters.
-        while present(state).await?.0 == found {
+        while present(storage).await?.0 == found {
             tokio::select! {
                 () = tokio::time::sleep_until(renewed + RENEWAL) => {
                     renewed = Instant::now();
-                    renew(state, own.ip()).await?;
+                    renew(storage, own.ip()).await?;
                 }
-                changes = state.store.next(&mut watch) => drop(changes.map_err(|error| unavailable(&error.into()))?),
+                changes = storage.store.next(&mut watch) => drop(changes.map_err(|error| unavailable(&error.into()))?),
             }
         }
     }
 }
 
-async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
-    let lease = state.store.lease_of(LIFE).await.map_err(|error| unavailable(&error.into()))?;
+async fn renew(storage: &Storage, own: IpAddr) -> Result<(), Status> {
+    let lease = storage.store.lease_of(LIFE).await.map_err(|error| unavailable(&error.into()))?;
     // The format that upstream's servers read and write at this key.
     let object = value!({
         "apiVersion": "v1",
@@ -83,15 +85,15 @@ async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
         "metadata": {},
         "subsets": [{"addresses": [{"ip": (own.to_string())}]}],
     });
-    let value = Some(storage::encode(&object));
-    let put = Put { key: key(state, own), value, lease: Some(lease), want_previous: false };
-    state.submit(Txn { success: vec![Operation::Put(put)], ..Txn::default() }).await.map(drop)
+    let value = Some(storage_format::encode(&object));
+    let put = Put { key: key(storage, own), value, lease: Some(lease), want_previous: false };
+    storage.submit(Txn { success: vec![Operation::Put(put)], ..Txn::default() }).await.map(drop)
 }
 
 /// Returns the sorted addresses of all servers and the revision they were read at.
-async fn present(state: &State) -> Result<(Vec<IpAddr>, Revision), Status> {
-    let range = Range { keys_only: true, ..Range::of(span(state)) };
-    let (found, revision) = state.store.range(range).await.map_err(|error| unavailable(&error))?;
+async fn present(storage: &Storage) -> Result<(Vec<IpAddr>, Revision), Status> {
+    let range = Range { keys_only: true, ..Range::of(span(storage)) };
+    let (found, revision) = storage.store.range(range).await.map_err(|error| unavailable(&error))?;
     let addresses =
         found.iter().filter_map(|found| std::str::from_utf8(&found.key).ok()?.rsplit('/').next()?.parse().ok());
     let mut addresses: Vec<IpAddr> = addresses.collect();
@@ -99,38 +101,38 @@ async fn present(state: &State) -> Result<(Vec<IpAddr>, Revision), Status> {
     Ok((addresses, revision))
 }
 
-fn span(state: &State) -> Span {
-    Span::prefix(format!("{}/masterleases/", state.layout.root).into_bytes())
+fn span(storage: &Storage) -> Span {
+    Span::prefix(format!("{}/masterleases/", storage.layout.root).into_bytes())
 }
 
-fn key(state: &State, address: IpAddr) -> Bytes {
-    Bytes::from(format!("{}/masterleases/{address}", state.layout.root))
+fn key(storage: &Storage, address: IpAddr) -> Bytes {
+    Bytes::from(format!("{}/masterleases/{address}", storage.layout.root))
 }
 
 /// Writes the servers to the Endpoints and the EndpointSlice.
-async fn publish(state: &State, servers: &[IpAddr], port: u16) -> Result<(), Status> {
+async fn publish(storage: &Storage, servers: &[IpAddr], port: u16) -> Result<(), Status> {
     for object in endpoints(servers, port) {
         let mut attempts = 0;
-        while !show(state, object.clone()).await? {
+        while !show(storage, object.clone()).await? {
             attempts += 1;
             if attempts == ATTEMPTS_MAX {
                 return Err(Status::internal_error("others write the endpoints at the same time"));
             }
-            state.catch_up().await?;
+            storage.catch_up().await?;
         }
     }
     Ok(())
 }
 
 /// Creates or updates an object. Returns false on a conflict.
-async fn show(state: &State, object: Value) -> Result<bool, Status> {
+async fn show(storage: &Storage, object: Value) -> Result<bool, Status> {
     let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
-    let table = state.table();
+    let table = storage.table();
     let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);
     let kind = kind.ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
     let meta = Meta::of(&object);
-    let Some(entry) = state.cache.kind_cache(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
-        return bootstrap::make(state, object).await.map(|()| true);
+    let Some(entry) = storage.cache.kind_cache(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
+        return own_objects::create_missing(storage, object).await.map(|()| true);
     };
     let mut next = entry.object();
     let (Value::Object(fields), Value::Object(desired)) = (&mut next, object) else { return Ok(true) };
@@ -141,9 +143,8 @@ async fn show(state: &State, object: Value) -> Result<bool, Status> {
         return Ok(true);
     }
     let meta = Meta::of(&next);
-    let key = state.layout.key(kind, meta.namespace(), meta.name());
-    let written = state.submit(storage::replace(key, storage::encode(&next), entry.revision)).await?;
-    Ok(written.is_some())
+    let key = ObjectKey::new(storage, kind, meta.namespace(), meta.name());
+    Ok(key.replace(&next, entry.revision).submit().await?.is_some())
 }
 
 /// Returns the Endpoints and EndpointSlice of the Service `kubernetes`. A slice has one address family: that of the

@@ -1,6 +1,6 @@
 //! API priority and fairness: connects [`flowcontrol`] to the clock, to waiting requests and to their seats.
 
-pub mod settings;
+mod exposition;
 mod watchers;
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 pub use watchers::{Watchers, Watching};
 
-use crate::request::RequestInfo;
-use crate::state::State;
+use crate::request_info::RequestInfo;
+use crate::storage::Storage;
 
 /// Concurrency limits of the server.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ impl Fairness {
     /// Waits for a seat for the request, or rejects the request.
     pub async fn admit(
         self: &Arc<Self>,
-        state: &State,
+        storage: &Storage,
         request: &RequestInfo,
         user: &User,
         deadline: Option<Instant>,
@@ -121,7 +121,7 @@ impl Fairness {
         if let Control::MaxInFlight(limits) = &mut self.lock().control {
             return self.plain(limits, request, user);
         }
-        self.seat_for(&digest(request, user), &self.estimate(state, request), deadline).await
+        self.seat_for(&digest(request, user), &self.estimate(storage, request), deadline).await
     }
 
     async fn seat_for(
@@ -287,12 +287,17 @@ impl Fairness {
         inner.ring(&admitted);
     }
 
+    /// Appends the metrics in the Prometheus text format.
+    pub fn print_metrics(&self, out: &mut String) {
+        exposition::print(&self.snapshot(), out);
+    }
+
     /// Estimates the work of a request in seats.
-    fn estimate(&self, state: &State, request: &RequestInfo) -> Estimate {
+    fn estimate(&self, storage: &Storage, request: &RequestInfo) -> Estimate {
         let Some(resource) = &request.info.resource else { return Estimate::One };
         match request.info.verb {
-            "list" => Estimate::List(list(state, request)),
-            "watch" if request.query.flag("sendInitialEvents") => Estimate::List(list(state, request)),
+            "list" => Estimate::List(list(storage, request)),
+            "watch" if request.query.flag("sendInitialEvents") => Estimate::List(list(storage, request)),
             "create" if resource.subresource == "token" => Estimate::One,
             "create" | "update" | "patch" | "delete" | "deletecollection" => {
                 Estimate::Write { watchers: self.watchers.interested(resource) }
@@ -339,12 +344,12 @@ fn digest<'a>(request: &'a RequestInfo, user: &'a User) -> Digest<'a> {
     Digest { user: &user.name, groups: &user.groups, verb: request.info.verb, target }
 }
 
-fn list(state: &State, request: &RequestInfo) -> List {
+fn list(storage: &Storage, request: &RequestInfo) -> List {
     let resource = request.info.resource.as_ref();
-    let table = state.table();
+    let table = storage.table();
     let kind = resource.and_then(|resource| table.kind(&resource.group, &resource.plural));
     let stored = kind.map_or(StoredObjects::Unknown, |kind| {
-        let (objects, bytes) = state.cache.kind_cache(kind).weight();
+        let (objects, bytes) = storage.cache.kind_cache(kind).weight();
         StoredObjects::Known { objects: objects as u64, average_bytes: (bytes / objects.max(1)) as u64 }
     });
     let selected = request.query.has("labelSelector") || request.query.has("fieldSelector");

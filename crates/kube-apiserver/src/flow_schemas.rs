@@ -11,9 +11,11 @@ use flowcontrol::bootstrap::{self, Write};
 use flowcontrol::control::Condition;
 use http::{Method, Uri};
 
-use crate::request;
+use crate::dispatch;
 use crate::startup::Step;
-use crate::state::{State, now};
+use crate::state::State;
+use crate::storage::Storage;
+use client::clock::now;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 /// Field manager of FlowSchema status.
@@ -23,15 +25,15 @@ const OBJECT_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 
 /// Runs the controller until the process exits. The result depends only on the current objects, so missed events and
 /// concurrent servers do no harm.
-pub async fn run(state: Arc<State>) {
-    let table = state.table();
+pub(crate) async fn run(state: Arc<State>) {
+    let table = state.storage.table();
     let find = |plural: &str| table.kind(GROUP, plural).cloned();
     let (Some(schemas), Some(levels)) = (find("flowschemas"), find("prioritylevelconfigurations")) else {
         // Priority and fairness is disabled.
         return state.startup.complete(Step::FlowControl);
     };
-    let shelves = [state.cache.kind_cache(&schemas), state.cache.kind_cache(&levels)];
-    let mut reached = state.cache.follow();
+    let shelves = [state.storage.cache.kind_cache(&schemas), state.storage.cache.kind_cache(&levels)];
+    let mut reached = state.storage.cache.follow();
     for kind_cache in &shelves {
         kind_cache.filled().await;
     }
@@ -51,8 +53,8 @@ pub async fn run(state: Arc<State>) {
 }
 
 async fn reconcile(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
-    let (schemas, levels) = (objects(state, schemas), objects(state, levels));
-    let Some(done) = state.fairness.reconfigure(&schemas, &levels) else { return };
+    let (schemas, levels) = (objects(&state.storage, schemas), objects(&state.storage, levels));
+    let Some(done) = state.filters.fairness.reconfigure(&schemas, &levels) else { return };
     for ignored in &done.ignored {
         tracing::warn!(name = %ignored.name, error = %ignored.error, "a PriorityLevelConfiguration is ignored");
     }
@@ -72,8 +74,8 @@ async fn reconcile(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
     }
 }
 
-fn objects(state: &State, kind: &Kind) -> Vec<Value> {
-    state.cache.kind_cache(kind).list("", |_| true).iter().map(|entry| entry.object()).collect()
+fn objects(storage: &Storage, kind: &Kind) -> Vec<Value> {
+    storage.cache.kind_cache(kind).list("", |_| true).iter().map(|entry| entry.object()).collect()
 }
 
 fn log(what: &str, done: Result<(), Status>) {
@@ -102,7 +104,7 @@ async fn write_condition(state: &Arc<State>, schema: &Value, condition: &Conditi
         "status": {"conditions": (Value::Array(vec![condition.to_value(now())]))},
     });
     let uri = format!("/apis/{GROUP}/v1/flowschemas/{name}/status?force=true&fieldManager={STATUS_MANAGER}");
-    request::own(state, Method::PATCH, parse_uri(&uri)?, "application/apply-patch+yaml", &applied).await.map(drop)
+    dispatch::own(state, Method::PATCH, parse_uri(&uri)?, "application/apply-patch+yaml", &applied).await.map(drop)
 }
 
 async fn make(state: &Arc<State>, write: &Write) -> Result<(), Status> {
@@ -117,7 +119,7 @@ async fn make(state: &Arc<State>, write: &Write) -> Result<(), Status> {
     let uri = parse_uri(&format!("/apis/{GROUP}/v1/{plural}{name}?fieldManager={OBJECT_MANAGER}"))?;
     let options = value!({"apiVersion": "v1", "kind": "DeleteOptions"});
     let body = if method == Method::DELETE { &options } else { object };
-    request::own(state, method, uri, "application/json", body).await.map(drop)
+    dispatch::own(state, method, uri, "application/json", body).await.map(drop)
 }
 
 fn parse_uri(uri: &str) -> Result<Uri, Status> {

@@ -8,26 +8,30 @@
 //! Upstream's checks without an equivalent are absent: leases of server identities, legacy token tracking, and the
 //! reload of the proxy client certificate (files are read again when they are used).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use component_base::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::response::{self, HttpResponse};
-use crate::startup::Step;
-use crate::state::State;
+use crate::startup::{Startup, Step};
+use crate::storage::Storage;
 
 /// Timeout of the store check; upstream's value.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which a store check is cached, so that anonymous health requests do not become requests to the store.
 const STORE_CHECK_TTL: Duration = Duration::from_millis(500);
 
-/// The state of the health checks.
-#[derive(Default)]
+/// The health checks of a server.
 pub struct Health {
+    storage: Arc<Storage>,
+    startup: Arc<Startup>,
+    ending: watch::Receiver<bool>,
     slis: Slis,
     log: LogProbe,
-    store: Mutex<Option<(Instant, Result<(), String>)>>,
+    /// The last store check.
+    checked: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 struct Check {
@@ -104,48 +108,56 @@ impl CheckTarget {
             Self::Ping | Self::Log | Self::Store | Self::Cache | Self::Step(_) => true,
         }
     }
+}
 
-    async fn run(self, state: &State) -> Result<(), String> {
-        let (is_well, message) = match self {
-            Self::Ping => return Ok(()),
-            Self::Log => return state.health.log.check(),
-            Self::Store | Self::StoreForReadiness => return store(state).await,
-            Self::Cache | Self::CacheForReadiness => (state.cache.is_fed(), "the watch cache is not up to date"),
-            Self::Step(step) => (state.startup.has(step), "not finished"),
-            Self::NotShuttingDown => (!*state.ending.borrow(), "process is shutting down"),
+impl Health {
+    pub fn new(storage: Arc<Storage>, startup: Arc<Startup>, ending: watch::Receiver<bool>) -> Self {
+        Self { storage, startup, ending, slis: Slis::default(), log: LogProbe::default(), checked: Mutex::default() }
+    }
+
+    /// Serves a health path. Returns `None` for other paths.
+    pub async fn serve(&self, path: &str, query: &str) -> Option<HttpResponse> {
+        let request = HealthRequest::parse(path, query)?;
+        let mut checks: Vec<(&str, Outcome)> = Vec::with_capacity(CHECKS.len());
+        for check in CHECKS.iter().filter(|check| check.of.belongs_to(request.endpoint)) {
+            let outcome = if request.selects(check.name) { Some(self.check(check.of).await) } else { None };
+            checks.push((check.name, outcome));
+        }
+        let response = self.slis.respond(&request, &checks)?;
+        Some(response::text(response.code, response.text))
+    }
+
+    /// Returns the metrics of `/metrics/slis`.
+    pub fn slis(&self) -> String {
+        self.slis.text()
+    }
+
+    async fn check(&self, target: CheckTarget) -> Result<(), String> {
+        let (is_well, message) = match target {
+            CheckTarget::Ping => return Ok(()),
+            CheckTarget::Log => return self.log.check(),
+            CheckTarget::Store | CheckTarget::StoreForReadiness => return self.check_store().await,
+            CheckTarget::Cache | CheckTarget::CacheForReadiness => {
+                (self.storage.cache.is_fed(), "the watch cache is not up to date")
+            }
+            CheckTarget::Step(step) => (self.startup.has(step), "not finished"),
+            CheckTarget::NotShuttingDown => (!*self.ending.borrow(), "process is shutting down"),
         };
         if is_well { Ok(()) } else { Err(message.to_owned()) }
     }
-}
 
-/// Checks that the store serves linearizable reads, which require a quorum.
-async fn store(state: &State) -> Result<(), String> {
-    let mut last = state.health.store.lock().await;
-    if let Some((_, result)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_CHECK_TTL) {
-        return result.clone();
+    /// Checks that the store serves linearizable reads, which require a quorum.
+    async fn check_store(&self) -> Result<(), String> {
+        let mut last = self.checked.lock().await;
+        if let Some((_, result)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_CHECK_TTL) {
+            return result.clone();
+        }
+        let result = match tokio::time::timeout(STORE_TIMEOUT, self.storage.store.revision()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("the store is not available: {error}")),
+            Err(_) => Err(format!("the store did not respond within {STORE_TIMEOUT:?}")),
+        };
+        *last = Some((Instant::now(), result.clone()));
+        result
     }
-    let result = match tokio::time::timeout(STORE_TIMEOUT, state.store.revision()).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("the store is not available: {error}")),
-        Err(_) => Err(format!("the store did not respond within {STORE_TIMEOUT:?}")),
-    };
-    *last = Some((Instant::now(), result.clone()));
-    result
-}
-
-/// Serves a health path. Returns `None` for other paths.
-pub async fn serve(state: &State, path: &str, query: &str) -> Option<HttpResponse> {
-    let request = HealthRequest::parse(path, query)?;
-    let mut checks: Vec<(&str, Outcome)> = Vec::with_capacity(CHECKS.len());
-    for check in CHECKS.iter().filter(|check| check.of.belongs_to(request.endpoint)) {
-        let outcome = if request.selects(check.name) { Some(check.of.run(state).await) } else { None };
-        checks.push((check.name, outcome));
-    }
-    let response = state.health.slis.respond(&request, &checks)?;
-    Some(response::text(response.code, response.text))
-}
-
-/// Returns the metrics of `/metrics/slis`.
-pub fn slis(state: &State) -> String {
-    state.health.slis.text()
 }

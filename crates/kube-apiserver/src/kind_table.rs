@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::kind::Kind;
+use apimachinery::status::{Reason, Status};
 
 /// The kinds that are currently served.
 #[derive(Clone, Debug, Default)]
@@ -56,4 +57,10 @@ impl Table {
 /// Returns the sort key of a kind. The plural name comes first because it is more selective than the group.
 fn sort_key(kind: &Kind) -> (&str, &str) {
     (&kind.plural, &kind.group)
+}
+
+/// Returns the 404 for an unknown resource or version in a known group.
+pub fn not_served() -> Status {
+    let message = "the server could not find the requested resource";
+    Status::failure(Reason::NotFound, message).with_details(Default::default())
 }

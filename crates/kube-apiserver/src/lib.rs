@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - Only the authorized verb and scope are executed, for every method, URL form, kind and role. *Enforced by*
-//!   `every_request_executes_only_the_authorized_verb_and_scope`.
+//!   `every_request_executes_only_the_authorized_verb_and_scope`,
+//!   `kind_whose_scope_changes_during_authorization_is_served_in_the_authorized_scope`.
 //! - Responses equal those that were recorded from kube-apiserver. *Enforced by*
 //!   `compare_responses_with_recordings`, `compare_writes_with_recordings`.
 //! - kubectl works. Invalid requests are rejected with a message. A killed server restarts with all objects. *Enforced
@@ -66,19 +67,27 @@ pub mod compaction;
 pub mod conversion;
 pub mod crd;
 pub mod discovery;
+mod dispatch;
 pub mod encrypted_store;
 pub mod encryptor;
 pub mod endpoint_lease;
 pub mod flow_control;
+mod flow_schemas;
 pub mod health;
+mod ids;
 pub mod in_process;
 pub mod kind_table;
 pub mod metrics;
 pub mod mount;
+mod openapi_cache;
+mod own_objects;
 pub mod post_write;
 pub mod proxy;
+mod rejection;
 pub mod remote;
 pub mod request;
+pub mod request_info;
+pub mod request_trace;
 pub mod response;
 pub mod runtime_config;
 mod serve;
@@ -86,10 +95,15 @@ pub mod server;
 pub mod startup;
 pub mod state;
 pub mod storage;
+pub mod storage_format;
 pub mod tls;
+mod transaction;
 pub mod verbs;
 pub mod watch_cache;
 pub mod write_timeout;
+
+/// The Kubernetes version that this server implements.
+pub const VERSION: &str = "v1.36.4";
 
 pub use component_base::reload;
 pub use server::{Config, Server};

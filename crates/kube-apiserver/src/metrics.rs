@@ -7,17 +7,16 @@ mod process;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use api::kind::{Kind, Persistence};
+use api::kind::Kind;
 use api_registry::request_info::Resource;
 use apimachinery::Str;
 use auth::{Decision, User};
 use http::Method;
 
-use crate::request::RequestInfo;
-use crate::state::State;
+use crate::request_info::RequestInfo;
 pub use admission::{Admission, HookCall, Turn};
 pub use family::{Counter, Family, Gauge, Histogram};
-use family::{FormattedLabels, buckets_of, head, sample};
+pub(crate) use family::{FormattedLabels, buckets_of, head, sample};
 
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
@@ -246,8 +245,8 @@ impl Metrics {
         self.deprecated.with(&[group, removed_release, resource, subresource, version]).set(1);
     }
 
-    /// Returns all metrics in the Prometheus text format.
-    pub fn text(&self, state: &State) -> String {
+    /// Returns all metrics in the Prometheus text format. `of_state` appends those that are computed from state.
+    pub fn text(&self, of_state: impl FnOnce(&mut String)) -> String {
         let mut out = String::with_capacity(1 << 16);
         self.requests.print(&mut out);
         self.durations.print(&mut out);
@@ -267,8 +266,7 @@ impl Metrics {
         self.audit_events.print(&mut out);
         self.audit_errors.print(&mut out);
         self.audit_rejected.print(&mut out);
-        stored(state, &mut out);
-        flow(state, &mut out);
+        of_state(&mut out);
         build(&mut out);
         process::print(&mut out);
         if let Some(text) = self.of_process.get() {
@@ -351,74 +349,9 @@ fn counted_user(user: &User) -> &str {
     }
 }
 
-fn stored(state: &State, out: &mut String) {
-    let table = state.table();
-    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.persistence, Persistence::Stored { .. }));
-    let help = "Number of stored objects.";
-    head("apiserver_storage_objects", help, "gauge", out);
-    for kind in kinds() {
-        let resource = kind.qualified_resource();
-        let labels = FormattedLabels::of([("resource", resource.as_str())]);
-        sample("apiserver_storage_objects", &labels, state.cache.kind_cache(kind).len(), out);
-    }
-    head("apiserver_resource_objects", help, "gauge", out);
-    for kind in kinds() {
-        let labels = FormattedLabels::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
-        sample("apiserver_resource_objects", &labels, state.cache.kind_cache(kind).len(), out);
-    }
-    head(
-        "apiserver_watch_cache_resource_version",
-        "Resource version up to which the watch cache is current.",
-        "gauge",
-        out,
-    );
-    sample("apiserver_watch_cache_resource_version", &FormattedLabels::of([]), state.cache.reached(), out);
-}
-
-fn flow(state: &State, out: &mut String) {
-    let snapshot = state.fairness.snapshot();
-    let mut samples = snapshot.samples();
-    samples.sort_by_key(|one| one.name);
-    let mut name = "";
-    for one in &samples {
-        if one.name != name {
-            name = one.name;
-            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-            head(name, one.help(), kind, out);
-        }
-        sample(
-            name,
-            &FormattedLabels::of(one.labels.iter().map(|(label, value)| (*label, value.as_str()))),
-            one.value,
-            out,
-        );
-    }
-    let name = "apiserver_flowcontrol_request_wait_duration_seconds";
-    head(name, "Time that requests waited in their queue, in seconds.", "histogram", out);
-    for series in &snapshot.series {
-        for (execute, waited) in [("true", &series.wait_executed), ("false", &series.wait_rejected)] {
-            let labels = [
-                ("execute", execute),
-                ("flow_schema", series.flow_schema.as_str()),
-                ("priority_level", series.priority_level.as_str()),
-            ];
-            if waited.count > 0 {
-                buckets_of(name, &FormattedLabels::of(labels), waited.buckets(), waited.sum, waited.count, out);
-            }
-        }
-    }
-    let name = "apiserver_flowcontrol_request_execution_seconds";
-    head(name, "Execution time of requests, in seconds.", "histogram", out);
-    for series in snapshot.series.iter().filter(|series| series.execution.count > 0) {
-        let labels = [("flow_schema", series.flow_schema.as_str()), ("priority_level", series.priority_level.as_str())];
-        let ran = &series.execution;
-        buckets_of(name, &FormattedLabels::of(labels), ran.buckets(), ran.sum, ran.count, out);
-    }
-}
-
 fn build(out: &mut String) {
     let help = "Version of this server; the value is always 1.";
     head("kubernetes_build_info", help, "gauge", out);
-    let labels = [("git_version", crate::discovery::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
+    let labels = [("git_version", crate::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
     sample("kubernetes_build_info", &FormattedLabels::of(labels), 1, out);
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use apimachinery::Value;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, json};
 use bytes::{Bytes, BytesMut};
 use client::config::{Kubeconfig, KubeconfigError};
 use client::transport::TransportError;
@@ -13,7 +14,7 @@ use http::{Request, Uri};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use crate::{admission, response};
+use crate::response;
 
 /// Delays between attempts; upstream's back-off.
 const PAUSES: [Duration; 4] =
@@ -101,6 +102,18 @@ impl Remote {
             whole.extend_from_slice(&data);
         }
         let passing = matches!(code, 429 | 500 | 504);
-        admission::read(code, &whole).map_err(|message| AttemptError { message, passing })
+        read(code, &whole).map_err(|message| AttemptError { message, passing })
     }
+}
+
+/// Parses the object in a response, or returns client-go's message for an error code.
+pub fn read(code: u16, body: &[u8]) -> Result<Value, String> {
+    if (200..300).contains(&code) {
+        return json::parse(body).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"));
+    }
+    if let Some(status) = json::parse(body).ok().and_then(|value| Status::from_value(&value)) {
+        return Err(status.message);
+    }
+    let text = String::from_utf8_lossy(body);
+    Err(Status::generic(code, "POST", GroupName::default(), "", text.trim()).message)
 }

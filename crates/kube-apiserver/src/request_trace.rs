@@ -26,13 +26,16 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::{Rejection, RequestInfo};
 use crate::audit::user_of;
 use crate::flow_control::{Seat, Watching};
+use crate::ids::generate_uid;
 use crate::metrics::Labels;
 use crate::proxy::Stream;
+use crate::rejection::Rejection;
+use crate::request_info::RequestInfo;
 use crate::response::{Body, HttpResponse};
-use crate::state::{State, generate_uid, now};
+use crate::state::State;
+use client::clock::now;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Maximum length of an Audit-ID that a client supplies.
@@ -97,12 +100,12 @@ impl RequestTrace {
 
     /// Starts auditing if the policy requires it.
     pub fn audit(&mut self, request: &RequestInfo, user: &User) -> Result<(), Rejection> {
-        if !self.state.audit.is_on() {
+        if !self.state.filters.audit.is_on() {
             return Ok(());
         }
         let user = user_of(user);
         let attributes = ::audit::Attributes { user: &user, verb: request.info.verb, target: target(request) };
-        let Some(verdict) = self.state.audit.verdict(&attributes) else { return Ok(()) };
+        let Some(verdict) = self.state.filters.audit.verdict(&attributes) else { return Ok(()) };
         let (forwarded, real) = (request.header("x-forwarded-for"), request.header("x-real-ip"));
         let source_ips = request::source_ips(forwarded, real, self.connected);
         let uri = request.uri.path_and_query().map_or("", |uri| uri.as_str());
@@ -117,7 +120,7 @@ impl RequestTrace {
         let length = if self.is_long_running { Length::LongRunning } else { Length::Short };
         self.trail = Trail::start(verdict, &received, length);
         let event = self.trail.as_mut().and_then(Trail::received);
-        event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Rejection::AuditFailed)
+        event.map_or(Ok(()), |event| self.state.filters.audit.write_first(&event)).map_err(|_| Rejection::AuditFailed)
     }
 
     /// Audits a request that failed authentication and returns its rejection.
@@ -141,7 +144,7 @@ impl RequestTrace {
         if self.is_long_running && request.info.verb != "watch" {
             return Ok(());
         }
-        let admission = self.state.fairness.admit(&self.state, request, user, self.deadline).await;
+        let admission = self.state.filters.fairness.admit(&self.state.storage, request, user, self.deadline).await;
         self.classification = admission.classification;
         self.seat = Some(admission.seat.map_err(|rejected| Rejection::TooManyRequests(rejected.retry_after_seconds))?);
         Ok(())
@@ -167,7 +170,7 @@ impl RequestTrace {
             self.state.metrics.begins(&self.labels);
         }
         if request.info.verb == "watch" {
-            self.watching = Some(self.state.fairness.watchers.start(resource));
+            self.watching = Some(self.state.filters.fairness.watchers.start(resource));
         }
     }
 
@@ -213,7 +216,7 @@ impl RequestTrace {
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
         tracing::error!(panic = text, audit_id = %self.audit_id, "a request handler panicked");
         if let Some(event) = self.trail.take().and_then(|trail| trail.panicked(text, now())) {
-            self.state.audit.write(&event);
+            self.state.filters.audit.write(&event);
         }
     }
 
@@ -232,7 +235,7 @@ impl RequestTrace {
         let code = response.status().as_u16();
         self.audit_response(&response);
         if let Some(event) = self.trail.as_mut().and_then(|trail| trail.responds(code, now())) {
-            self.state.audit.write(&event);
+            self.state.filters.audit.write(&event);
         }
         if self.is_long_running {
             // A watch holds its seat only during initialization.
@@ -272,7 +275,7 @@ impl Drop for RequestTrace {
             trail.took(took(self.arrived), &[]);
         }
         for event in trail.complete(now()) {
-            self.state.audit.write(&event);
+            self.state.filters.audit.write(&event);
         }
     }
 }

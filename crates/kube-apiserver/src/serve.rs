@@ -19,10 +19,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::Peer;
-use crate::request::{self, TracedBody};
-use crate::state::{State, now};
+use crate::request;
+use crate::request_trace::TracedBody;
+use crate::state::State;
 use crate::tls::Tls;
 use crate::write_timeout::Patient;
+use client::clock::now;
 
 /// Maximum number of connections: far more than a cluster has, and fewer than file descriptors.
 const CONNECTIONS_MAX: usize = 1 << 19;
@@ -71,7 +73,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
             () = reached(expires) => {}
         }
     };
-    let headers_in = HEADER_TIME.min(state.request_timeout);
+    let headers_in = HEADER_TIME.min(state.filters.request_timeout);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
         async move {

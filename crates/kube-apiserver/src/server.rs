@@ -13,27 +13,29 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument;
 
-use crate::admission::{self, Webhooks};
+use crate::admission::{self, Admission, Webhooks};
 use crate::aggregation::{self, Aggregation};
 use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
-use crate::discovery::OpenApiCache;
+use crate::bootstrap::ServerAddress;
 use crate::encrypted_store::Store;
 use crate::encryptor::{self, Encryptor};
 use crate::flow_control::Fairness;
 use crate::health::Health;
 use crate::kind_table::Table;
 use crate::metrics::Metrics;
+use crate::openapi_cache::OpenApiCache;
 use crate::post_write::FollowerProgress;
 use crate::proxy::Kubelets;
 use crate::startup::Startup;
-use crate::state::State;
-use crate::storage::Layout;
+use crate::state::{Filters, State};
+use crate::storage::Storage;
+use crate::storage_format::Layout;
 use crate::tls::Tls;
 use crate::watch_cache::{self, Cache};
-use crate::{allocations, audit, bootstrap, compaction, crd, endpoint_lease, flow_control, serve, tls};
+use crate::{allocations, audit, bootstrap, compaction, crd, endpoint_lease, flow_control, flow_schemas, serve, tls};
 
 /// The configuration of an API server.
 pub struct Config {
@@ -71,11 +73,11 @@ pub struct Config {
     /// The built-in kinds with the enabled versions.
     pub kinds: Vec<Arc<Kind>>,
     /// Timeouts, concurrency limits and audit.
-    pub filters: Filters,
+    pub filters: FilterConfig,
 }
 
 /// Settings of the handler chain other than authentication and authorization.
-pub struct Filters {
+pub struct FilterConfig {
     /// `--request-timeout`: timeout of requests that are not long-running.
     pub request_timeout: Duration,
     /// `--min-request-timeout`: minimum duration of a watch without a `timeoutSeconds` parameter.
@@ -84,7 +86,7 @@ pub struct Filters {
     pub audit: audit::Config,
 }
 
-impl Default for Filters {
+impl Default for FilterConfig {
     fn default() -> Self {
         Self {
             request_timeout: Duration::from_secs(60),
@@ -121,7 +123,7 @@ impl Config {
             event_life: Duration::from_secs(3600),
             compaction_interval: Some(Duration::from_secs(300)),
             kinds: api::kinds::all(),
-            filters: Filters::default(),
+            filters: FilterConfig::default(),
         }
     }
 }
@@ -200,48 +202,59 @@ impl Server {
         tasks.spawn(watch_cache::run(cache.clone(), store.clone(), layout.clone()).in_current_span());
         let metrics = Arc::new(Metrics::default());
         let (audit, audits) = Audit::start(config.filters.audit, metrics.clone());
-        let state = Arc::new(State {
+        let storage = Arc::new(Storage {
             table: RwLock::new(Arc::new(Table::new(config.kinds))),
             store,
             layout,
             cache,
-            authenticators: config.authenticators,
             ranges: config.ranges,
             ports: allocations::port_kind(),
-            authorization: Arc::new(authorization),
-            backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
-            webhooks,
-            aggregation: Aggregation::new(config.aggregation),
-            followers: FollowerProgress::default(),
-            kubelets: config.kubelets,
-            admission,
             written: AtomicI64::new(0),
+            followers: FollowerProgress::default(),
+            backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            metrics: metrics.clone(),
+        });
+        let (authorization, startup) = (Arc::new(authorization), Arc::new(Startup::default()));
+        let ending = watch::Sender::new(false);
+        let server = ServerAddress {
+            external: config.external_address.unwrap_or_else(|| address.to_string()),
             advertised: config.advertised.map(|ip| SocketAddr::new(ip, address.port())),
-            ending: watch::Sender::new(false),
-            external_address: config.external_address.unwrap_or_else(|| address.to_string()),
+        };
+        let aggregation = Aggregation::new(config.aggregation, config.authenticators.request_header.clone());
+        let state = Arc::new(State {
+            filters: Filters {
+                authenticators: config.authenticators,
+                authorization: authorization.clone(),
+                fairness: Fairness::new(config.filters.fairness),
+                audit,
+                request_timeout: config.filters.request_timeout,
+            },
+            admission: Admission {
+                chain: admission,
+                webhooks,
+                storage: storage.clone(),
+                authorization,
+                metrics: metrics.clone(),
+            },
+            aggregation: Arc::new(aggregation),
+            kubelets: config.kubelets,
+            advertised: server.advertised,
+            external_address: server.external.clone(),
             documents: OpenApiCache::default(),
-            request_timeout: config.filters.request_timeout,
             watch_time: config.filters.watch_time,
-            fairness: Fairness::new(config.filters.fairness),
-            audit,
+            health: Health::new(storage.clone(), startup.clone(), ending.subscribe()),
+            ending,
             metrics,
-            startup: Startup::default(),
-            health: Health::default(),
+            startup: startup.clone(),
             mount: OnceLock::new(),
             span: tracing::Span::current(),
+            storage: storage.clone(),
         });
-        let starting = state.clone();
-        let task = async move {
-            bootstrap::run(&starting).await;
-            if let Some(own) = starting.advertised {
-                endpoint_lease::run(&starting, own).await;
-            }
-        };
-        tasks.spawn(task.in_current_span());
-        tasks.spawn(crd::run(state.clone()).in_current_span());
-        tasks.spawn(aggregation::run(state.clone()).in_current_span());
-        tasks.spawn(state.fairness.clone().run().in_current_span());
-        tasks.spawn(flow_control::settings::run(state.clone()).in_current_span());
+        tasks.spawn(bootstrap_objects(storage.clone(), startup.clone(), server).in_current_span());
+        tasks.spawn(crd::run(storage.clone(), startup.clone()).in_current_span());
+        tasks.spawn(aggregation::run(state.aggregation.clone(), storage, startup).in_current_span());
+        tasks.spawn(state.filters.fairness.clone().run().in_current_span());
+        tasks.spawn(flow_schemas::run(state.clone()).in_current_span());
         let connections = tokio::spawn(serve::accept(listener, Arc::new(tls), state.clone()).in_current_span());
         Ok(Self { address, state, tasks, connections, audits })
     }
@@ -257,9 +270,9 @@ impl Server {
 
     /// Shuts down gracefully: requests in flight are finished, within the request timeout.
     pub async fn stop(mut self) {
-        let drained = tokio::time::timeout(self.state.request_timeout, async {
+        let drained = tokio::time::timeout(self.state.filters.request_timeout, async {
             if let Some(own) = self.state.advertised
-                && let Err(status) = endpoint_lease::end(&self.state, own).await
+                && let Err(status) = endpoint_lease::end(&self.state.storage, own).await
             {
                 tracing::warn!(
                     message = %status.message,
@@ -280,6 +293,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.connections.abort();
+    }
+}
+
+/// Creates the bootstrap objects, and then keeps this server among the endpoints of the Service `kubernetes`.
+async fn bootstrap_objects(storage: Arc<Storage>, startup: Arc<Startup>, server: ServerAddress) {
+    bootstrap::run(&storage, &startup, &server).await;
+    if let Some(own) = server.advertised {
+        endpoint_lease::run(&storage, own).await;
     }
 }
 

@@ -4,11 +4,10 @@
 //! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and
 //! insert the resourceVersion at the offset in [`Offsets`].
 
-use admission::Effect;
 use api::kind::{Kind, Persistence};
 use api::{catalogue, codec};
 use apimachinery::json::{RawEntries, RawEntry};
-use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::meta::MetaMut;
 use apimachinery::{Value, json, protobuf};
 use bytes::Bytes;
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
@@ -61,18 +60,6 @@ impl Layout {
     pub fn span_start(&self, kind: &Kind, namespace: &str) -> String {
         let (root, prefix) = (&self.root, prefix(kind));
         if namespace.is_empty() { format!("{root}/{prefix}/") } else { format!("{root}/{prefix}/{namespace}/") }
-    }
-
-    /// Adds the side effects of admission to a transaction.
-    pub fn along(&self, mut txn: Txn, effects: &[Effect]) -> Txn {
-        for effect in effects {
-            let meta = Meta::of(&effect.object);
-            let key = self.key(&effect.kind, meta.namespace(), meta.name());
-            let more = replace(key, encode(&effect.object), meta.resource_version().parse().unwrap_or(0));
-            txn.compare.extend(more.compare);
-            txn.success.extend(more.success);
-        }
-        txn
     }
 
     /// Returns the span of all API objects.

@@ -18,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::authentication::Peer;
 use crate::reload::ReloadedValue;
-use crate::state::now;
+use client::clock::now;
 use names::ServingCertificates;
 use peers::CertificateAuthority;
 

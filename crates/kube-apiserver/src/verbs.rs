@@ -16,8 +16,8 @@ mod selected;
 mod subresource;
 mod token;
 mod update;
-mod view;
 mod watch;
+mod write;
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -35,11 +35,13 @@ use bytes::Bytes;
 use mvcc::Revision;
 
 use crate::conversion;
+use crate::kind_table::not_served;
 use crate::proxy::Stream;
-use crate::request::{RequestInfo, not_served};
+use crate::request_info::RequestInfo;
 use crate::response::HttpResponse;
-use crate::state::{State, unavailable};
-use crate::{admission, storage};
+use crate::state::State;
+use crate::storage::unavailable;
+use crate::{admission, storage_format};
 
 /// An authorized request.
 pub struct Call<'a> {
@@ -73,7 +75,7 @@ pub struct Current {
 impl Current {
     /// Whether `bytes` encode the same object.
     fn is(&self, bytes: &Bytes) -> bool {
-        self.written.as_ref().map_or_else(|| storage::encode(&self.object) == *bytes, |written| written == bytes)
+        self.written.as_ref().map_or_else(|| storage_format::encode(&self.object) == *bytes, |written| written == bytes)
     }
 }
 
@@ -194,9 +196,9 @@ impl Call<'_> {
         if self.request.info.verb == verb {
             return Ok(());
         }
-        let target = crate::request::target(self.resource, &[], &[]);
+        let target = crate::request_info::target(self.resource, &[], &[]);
         let attributes = auth::Attributes { user: &self.user, verb, target };
-        match self.state.authorization.authorize(&attributes) {
+        match self.state.filters.authorization.authorize(&attributes) {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
         }
@@ -228,14 +230,14 @@ impl Call<'_> {
     /// Runs mutating admission and collects its warnings and annotations.
     async fn admit(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = admission::admit(&self.state, attributes, object, &mut notes).await;
+        let admitted = admission::admit(&self.state.admission, attributes, object, &mut notes).await;
         self.record_admission(attributes, "admit", began, admitted, notes)
     }
 
     /// Runs validating admission and collects its warnings and annotations.
     async fn validate(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = admission::validate(&self.state, attributes, object, &mut notes).await;
+        let admitted = admission::validate(&self.state.admission, attributes, object, &mut notes).await;
         self.record_admission(attributes, "validate", began, admitted, notes)
     }
 
@@ -250,18 +252,6 @@ impl Call<'_> {
         self.state.metrics.admission.stepped(step, attributes.operation.word(), result.is_err(), began.elapsed());
         self.note(notes);
         result
-    }
-
-    /// Returns the subresource for the kind's rules: a scale update is an update of the object itself.
-    fn rules_subresource(&self) -> &str {
-        match self
-            .kind
-            .subresource(&self.resource.version, &self.resource.subresource)
-            .map(|subresource| &subresource.does)
-        {
-            Some(SubresourceAction::Scale(_)) => "",
-            _ => &self.resource.subresource,
-        }
     }
 
     fn requester(&self) -> Requester {
@@ -289,15 +279,15 @@ impl Call<'_> {
     }
 
     async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
-        let key = self.state.layout.key(kind, namespace, name);
-        let found = self.state.store.get(key).await.map_err(|error| unavailable(&error))?;
+        let key = self.state.storage.layout.key(kind, namespace, name);
+        let found = self.state.storage.store.get(key).await.map_err(|error| unavailable(&error))?;
         let Some((value, revision, stale)) = found else { return Ok(None) };
-        let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let mut object = storage_format::decode(&value, revision).map_err(Status::internal_error)?;
         let stale = stale || conversion::is_outdated(kind, &object);
         if kind.is_custom() {
-            object = conversion::read(&self.state, kind, self.version(), object).await?;
+            object = conversion::read(&self.state.storage, kind, self.version(), object).await?;
         }
-        let written = (!kind.is_custom() && storage::is_encoded(&value)).then_some(value);
+        let written = (!kind.is_custom() && storage_format::is_encoded(&value)).then_some(value);
         Ok(Some(Current { object, revision, stale, written }))
     }
 

@@ -29,7 +29,7 @@ pub use entry::Entry;
 pub use feed::run;
 pub use kind_cache::{ExpiredRevision, KindCache};
 
-use crate::storage;
+use crate::storage_format;
 
 /// Maximum number of decoded objects that are kept for the next reader.
 const RECENT_MAX: usize = 256;
@@ -85,7 +85,7 @@ impl Cache {
 
     /// Returns the cache of a kind with its current selectable fields; creates the cache if it does not exist.
     pub fn kind_cache(&self, kind: &Kind) -> Arc<KindCache> {
-        let prefix = storage::prefix(kind);
+        let prefix = storage_format::prefix(kind);
         if let Some(kind_cache) = self.kind_caches.read().expect("no holder panics").get(prefix) {
             return kind_cache.clone();
         }
@@ -106,7 +106,7 @@ impl Cache {
 
     /// Drops the cache of a kind that is no longer served and closes its watches.
     pub fn remove(&self, kind: &Kind) {
-        let dropped = self.kind_caches.write().expect("no holder panics").remove(storage::prefix(kind));
+        let dropped = self.kind_caches.write().expect("no holder panics").remove(storage_format::prefix(kind));
         if let Some(kind_cache) = dropped {
             kind_cache.pass_to(0);
         }

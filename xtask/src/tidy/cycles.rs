@@ -17,7 +17,6 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("container-shim", 2),
     ("encryption", 4),
     ("knarr", 5),
-    ("kube-apiserver", 22),
     ("kube-proxy", 4),
     ("kubelet", 16),
     ("scheduler", 12),

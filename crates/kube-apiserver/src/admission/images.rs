@@ -12,7 +12,7 @@ use apimachinery::{Value, json};
 use auth::cache::Cache;
 
 use crate::remote::{self, Remote};
-use crate::state::now;
+use client::clock::now;
 
 /// Maximum number of cached responses.
 const RESPONSES_MAX: usize = 1024;

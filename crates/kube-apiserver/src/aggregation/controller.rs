@@ -22,14 +22,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument;
 
-use super::{ExtensionServers, ExtensionVersion, own_headers, reached, target, trust};
+use super::{Aggregation, ExtensionServers, ExtensionVersion, own_headers, reached, target, trust};
 use crate::backend::Directory;
-use crate::bootstrap;
+use crate::own_objects::create_missing;
 use crate::proxy::{Target, nothing};
-use crate::startup::Step;
-use crate::state::{State, now};
-use crate::storage;
+use crate::startup::{Startup, Step};
+use crate::storage::Storage;
+use crate::transaction::ObjectKey;
 use crate::watch_cache::{Entry, KindCache};
+use client::clock::now;
 
 /// Timeout of one discovery request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,7 +67,8 @@ struct DiscoveryState {
 }
 
 struct Follower {
-    state: Arc<State>,
+    aggregation: Arc<Aggregation>,
+    storage: Arc<Storage>,
     kind: Arc<Kind>,
     kind_caches: [Arc<KindCache>; 3],
     checks: BTreeMap<String, DiscoveryState>,
@@ -76,24 +78,24 @@ struct Follower {
 }
 
 /// Runs the APIService controller until the process exits.
-pub async fn run(state: Arc<State>) {
-    let Some(mut follower) = Follower::new(state.clone()) else {
-        return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| state.startup.complete(step));
+pub async fn run(aggregation: Arc<Aggregation>, storage: Arc<Storage>, startup: Arc<Startup>) {
+    let Some(mut follower) = Follower::new(aggregation, storage.clone()) else {
+        return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| startup.complete(step));
     };
-    let mut reached = follower.state.cache.follow();
+    let mut reached = follower.storage.cache.follow();
     for kind_cache in &follower.kind_caches {
         kind_cache.filled().await;
     }
-    let processed = follower.state.followers.add(&follower.kind);
+    let processed = follower.storage.followers.add(&follower.kind);
     let mut seen = None;
     loop {
         let revision = *reached.borrow_and_update();
-        if !state.startup.has(Step::AuthenticationInfo) && trust::publish(&state).await {
-            state.startup.complete(Step::AuthenticationInfo);
+        if !startup.has(Step::AuthenticationInfo) && trust::publish(&follower.aggregation, &storage).await {
+            startup.complete(Step::AuthenticationInfo);
         }
         let now = Instant::now();
         // Services and EndpointSlices are only watched if a remote APIService exists.
-        let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.kind_caches.len() };
+        let watched = if follower.aggregation.served().is_empty() { 1 } else { follower.kind_caches.len() };
         let versions: Vec<Revision> =
             follower.kind_caches[..watched].iter().map(|kind_cache| kind_cache.revision()).collect();
         let due = follower.checks.values().any(|check| !check.running && check.due <= now);
@@ -101,7 +103,7 @@ pub async fn run(state: Arc<State>) {
             seen = Some(versions);
             follower.reconcile(now).await;
             if follower.is_registered() {
-                state.startup.complete(Step::ApiServices);
+                startup.complete(Step::ApiServices);
             }
         }
         processed.send_replace(revision);
@@ -118,20 +120,29 @@ pub async fn run(state: Arc<State>) {
 }
 
 impl Follower {
-    fn new(state: Arc<State>) -> Option<Self> {
-        let table = state.table();
-        let kind_cache = |group: &str, plural: &str| table.kind(group, plural).map(|kind| state.cache.kind_cache(kind));
+    fn new(aggregation: Arc<Aggregation>, storage: Arc<Storage>) -> Option<Self> {
+        let table = storage.table();
+        let kind_cache =
+            |group: &str, plural: &str| table.kind(group, plural).map(|kind| storage.cache.kind_cache(kind));
         let kind = table.kind("apiregistration.k8s.io", "apiservices")?.clone();
         let kind_caches = [
-            state.cache.kind_cache(&kind),
+            storage.cache.kind_cache(&kind),
             kind_cache("", "services")?,
             kind_cache("discovery.k8s.io", "endpointslices")?,
         ];
-        Some(Self { state, kind, kind_caches, checks: BTreeMap::new(), questions: JoinSet::new(), registered: None })
+        Some(Self {
+            aggregation,
+            storage,
+            kind,
+            kind_caches,
+            checks: BTreeMap::new(),
+            questions: JoinSet::new(),
+            registered: None,
+        })
     }
 
     fn is_registered(&self) -> bool {
-        self.registered.as_ref().is_some_and(|table| Arc::ptr_eq(table, &self.state.table()))
+        self.registered.as_ref().is_some_and(|table| Arc::ptr_eq(table, &self.storage.table()))
     }
 
     /// Registers local APIServices, starts the checks that are due, and updates the conditions.
@@ -157,7 +168,7 @@ impl Follower {
         }
         self.checks.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
         // The routing table is updated before the conditions report the result.
-        *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
+        *self.aggregation.served.write().expect("no holder panics") = Arc::new(served);
         for (entry, object, availability) in updates {
             if let Err(status) = self.write_condition(entry, &object, &availability).await {
                 tracing::debug!(
@@ -178,8 +189,8 @@ impl Follower {
 
     /// Returns the availability of a server if it is known. Starts a check if one is due.
     fn check_availability(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
-        let service = self.state.service(&remote.namespace, &remote.service);
-        let slices = self.state.slices(&remote.namespace, &remote.service);
+        let service = self.storage.service(&remote.namespace, &remote.service);
+        let slices = self.storage.slices(&remote.namespace, &remote.service);
         if let AvailabilityCheck::Known(availability) = remote.check_service(service.as_ref(), &slices) {
             self.checks.remove(entry.name());
             return Some(availability);
@@ -197,9 +208,9 @@ impl Follower {
         }
         if !check.running && check.due <= at {
             check.running = true;
-            let (state, remote) = (self.state.clone(), remote.clone());
+            let (aggregation, storage, remote) = (self.aggregation.clone(), self.storage.clone(), remote.clone());
             let task = async move {
-                let result = discover(&state, &remote).await;
+                let result = discover(&aggregation, &storage, &remote).await;
                 (remote.name, result)
             };
             self.questions.spawn(task.in_current_span());
@@ -225,15 +236,15 @@ impl Follower {
 
     /// Creates, updates and deletes the APIServices of the group versions that this server serves.
     async fn register(&mut self) -> Result<(), Status> {
-        let table = self.state.table();
+        let table = self.storage.table();
         if self.registered.as_ref().is_some_and(|registered| Arc::ptr_eq(registered, &table)) {
             return Ok(());
         }
-        self.state.see_own_writes().await?;
+        self.storage.see_own_writes().await?;
         let have: Vec<Value> = self.kind_caches[0].list("", |_| true).iter().map(|entry| entry.object()).collect();
         for step in register(&own(&table.kinds), &have, self.registered.is_none()) {
             match step {
-                Registration::Create(object) => bootstrap::make(&self.state, object).await?,
+                Registration::Create(object) => create_missing(&self.storage, object).await?,
                 Registration::Replace(object) => self.replace(&object, "").await?,
                 Registration::Delete(name) => self.remove(&name).await?,
             }
@@ -258,14 +269,13 @@ impl Follower {
             strategy::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
         let owned = strategy::own(&target, Some(&entry.object()), next.clone(), now());
         let revision = apimachinery::meta::Meta::of(next).resource_version().parse().unwrap_or(entry.revision);
-        let key = self.state.layout.key(&self.kind, "", &name);
-        self.state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
+        ObjectKey::new(&self.storage, &self.kind, "", &name).replace(&owned, revision).submit().await.map(drop)
     }
 
     async fn remove(&self, name: &str) -> Result<(), Status> {
         let Some(entry) = self.kind_caches[0].get(name) else { return Ok(()) };
-        let key = self.state.layout.key(&self.kind, "", name);
-        self.state.submit(storage::remove(key, entry.revision)).await.map(drop)
+        let key = ObjectKey::new(&self.storage, &self.kind, "", name);
+        key.remove(&entry.object(), entry.revision).submit().await.map(drop)
     }
 }
 
@@ -278,13 +288,13 @@ fn spec_fingerprint(remote: &Remote) -> Revision {
 }
 
 /// Runs discovery against a server with up to [`ATTEMPTS`] attempts.
-async fn discover(state: &State, remote: &Remote) -> Result<DiscoveryDocuments, String> {
+async fn discover(aggregation: &Aggregation, storage: &Storage, remote: &Remote) -> Result<DiscoveryDocuments, String> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         // TLS verification is skipped as upstream does: an attacker who can fake the availability already controls the
         // network.
-        let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.client_tls() };
-        let target = target(state, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
+        let tls = client::config::Tls { insecure_skip_verify: true, ..aggregation.client_tls() };
+        let target = target(storage, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
         let url = format!("https://{}{}", target.route.dial, target.path);
         match timeout(TIMEOUT, get(&target)).await {
             Ok(Ok(resources)) => {

@@ -1,37 +1,38 @@
 //! The ConfigMap extension-apiserver-authentication: client CA, request-header CA and request-header names for
 //! extension API servers.
 
-use admission::View;
 use api_registry::strategy;
-use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{Object, Str, Value, json, value};
 
-use crate::bootstrap;
-use crate::state::{State, now};
-use crate::storage;
+use super::Aggregation;
+use crate::own_objects::create_missing;
+use crate::storage::Storage;
+use crate::transaction::ObjectKey;
+use client::clock::now;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
 /// Publishes the authentication settings that are configured. Returns false if a write failed.
-pub(super) async fn publish(state: &State) -> bool {
-    let data = desired_data(state);
+pub(super) async fn publish(aggregation: &Aggregation, storage: &Storage) -> bool {
+    let data = desired_data(aggregation);
     if data.is_empty() {
         return true;
     }
-    let written = write(state, &data).await;
+    let written = write(storage, &data).await;
     if let Err(status) = &written {
         tracing::warn!(message = %status.message, "failed to publish the CAs in {NAMESPACE}/{NAME}; retrying");
     }
     written.is_ok()
 }
 
-async fn write(state: &State, data: &Object) -> Result<(), Status> {
-    state.see_own_writes().await?;
-    let Some(current) = state.stored("", "configmaps", NAMESPACE, NAME).pop() else {
-        return bootstrap::make(
-            state,
+async fn write(storage: &Storage, data: &Object) -> Result<(), Status> {
+    storage.see_own_writes().await?;
+    let Some(current) = storage.stored("", "configmaps", NAMESPACE, NAME).pop() else {
+        return create_missing(
+            storage,
             value!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": NAMESPACE, "name": NAME},
                 "data": (Value::Object(data.clone())),
@@ -43,7 +44,7 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
     if next == current {
         return Ok(());
     }
-    let table = state.table();
+    let table = storage.table();
     let kind = table.kind("", "configmaps").ok_or_else(|| Status::internal_error("configmaps are not served"))?;
     let target = strategy::Target {
         kind,
@@ -54,24 +55,20 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
         manager: "kube-apiserver",
     };
     let revision = Meta::of(&current).resource_version().parse().unwrap_or(0);
-    let mut owned = strategy::own(&target, Some(&current), next, now());
-    if let Some(mut meta) = MetaMut::of(&mut owned) {
-        meta.remove("resourceVersion");
-    }
-    let key = state.layout.key(kind, NAMESPACE, NAME);
+    let owned = strategy::own(&target, Some(&current), next, now());
     // A conflict is harmless: another API server publishes the same data.
-    state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
+    ObjectKey::new(storage, kind, NAMESPACE, NAME).replace(&owned, revision).submit().await.map(drop)
 }
 
 /// Returns the data of the ConfigMap according to the flags.
-fn desired_data(state: &State) -> Object {
-    let config = &state.aggregation.config;
+fn desired_data(aggregation: &Aggregation) -> Object {
+    let config = &aggregation.config;
     let mut data = Object::new();
     let file = |file: &Option<std::path::PathBuf>| std::fs::read_to_string(file.as_ref()?).ok();
     if let Some(bundle) = file(&config.client_ca) {
         data.insert("client-ca-file", bundle);
     }
-    if let (Some(bundle), Some(proxies)) = (file(&config.proxy_ca), &state.authenticators.request_header) {
+    if let (Some(bundle), Some(proxies)) = (file(&config.proxy_ca), &aggregation.request_header) {
         data.insert("requestheader-client-ca-file", bundle);
         for (key, list) in [
             ("requestheader-allowed-names", &proxies.allowed_names),

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::reload::ReloadedValue;
-use crate::state::now;
+use client::clock::now;
 
 /// Timeout of a request to an issuer.
 const TIMEOUT: Duration = Duration::from_secs(10);

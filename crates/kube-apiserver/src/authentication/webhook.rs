@@ -8,7 +8,7 @@ use auth::cache::Cache;
 use auth::token_review::{self, AuthenticationResponse};
 
 use crate::remote::Remote;
-use crate::state::now;
+use client::clock::now;
 
 /// Maximum number of cached responses.
 const RESPONSES_MAX: usize = 8192;

@@ -10,7 +10,7 @@ use auth::cache::Cache;
 use auth::{Attributes, Authorizer, Decision};
 
 use crate::remote::Remote;
-use crate::state::now;
+use client::clock::now;
 
 /// Maximum number of cached responses; upstream's limit.
 const RESPONSES_MAX: usize = 8192;

@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 
-use api::view::{EndpointSlice, SERVICE_NAME, Service};
+use api::view::{EndpointSlice, Service};
 use apimachinery::Value;
 use http::Uri;
 
 use super::{Backend, Route};
-use crate::state::State;
 
 /// Lookup of Services and EndpointSlices.
 pub trait Directory: Sync {
@@ -120,19 +119,6 @@ fn endpoint(slices: &[Value], port_name: &str, pick: usize) -> Option<String> {
 
 fn join(host: &str, port: i64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-impl Directory for State {
-    fn service(&self, namespace: &str, name: &str) -> Option<Value> {
-        admission::View::stored(self, "", "services", namespace, name).pop()
-    }
-
-    fn slices(&self, namespace: &str, service: &str) -> Vec<Value> {
-        let table = self.table();
-        let Some(kind) = table.kind("discovery.k8s.io", "endpointslices") else { return Vec::new() };
-        let own = self.cache.kind_cache(kind).list(namespace, |entry| entry.label(SERVICE_NAME) == Some(service));
-        own.iter().map(|entry| entry.object()).collect()
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{Draws, Error};
-use crate::state::{generate_ids, now};
+use crate::ids::generate_ids;
+use client::clock::now;
 
 /// The protocol, generated from `proto/kms.proto`.
 #[expect(

@@ -173,12 +173,12 @@ impl FormattedLabels {
 }
 
 /// Appends the HELP and TYPE lines of a metric.
-pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
+pub(crate) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to memory cannot fail");
 }
 
 /// Appends one sample line.
-pub(super) fn sample(name: &str, labels: &FormattedLabels, value: impl std::fmt::Display, out: &mut String) {
+pub(crate) fn sample(name: &str, labels: &FormattedLabels, value: impl std::fmt::Display, out: &mut String) {
     let written = match labels.0.as_str() {
         "" => writeln!(out, "{name} {value}"),
         labels => writeln!(out, "{name}{{{labels}}} {value}"),
@@ -187,7 +187,7 @@ pub(super) fn sample(name: &str, labels: &FormattedLabels, value: impl std::fmt:
 }
 
 /// Appends the lines of a histogram from cumulative bucket counts.
-pub(super) fn buckets_of(
+pub(crate) fn buckets_of(
     name: &str,
     labels: &FormattedLabels,
     buckets: impl IntoIterator<Item = (f64, u64)>,

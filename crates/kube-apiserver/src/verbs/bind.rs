@@ -5,14 +5,14 @@ use api_registry::binding;
 use api_registry::decode::{self, Media};
 use api_registry::options::{WriteKind, WriteOptions};
 use apimachinery::field_validation::FieldValidation;
-use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
 use super::{Call, subresource};
 use crate::response::{self, HttpResponse};
-use crate::state::now;
-use crate::storage;
+use crate::transaction::ObjectKey;
+use client::clock::now;
 
 /// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
@@ -31,22 +31,19 @@ pub(super) async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Val
 }
 
 async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Value) -> Result<HttpResponse, Status> {
-    let table = call.state.table();
+    let table = call.state.storage.table();
     let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
     binding::validate(binding)?;
     let mut binding = binding.clone();
     subresource::admit(call, kind, name, "binding", &mut binding, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.object_of(kind, &call.resource.namespace, name).await?;
-        let mut pod = binding::apply(&current.object, &binding, name, now())?;
+        let pod = binding::apply(&current.object, &binding, name, now())?;
         if options.dry_run {
             return Ok(done(call));
         }
-        let key = call.state.layout.key(kind, &call.resource.namespace, name);
-        if let Some(mut meta) = MetaMut::of(&mut pod) {
-            meta.remove("resourceVersion");
-        }
-        if call.state.submit(storage::replace(key, storage::encode(&pod), current.revision)).await?.is_some() {
+        let key = ObjectKey::new(&call.state.storage, kind, &call.resource.namespace, name);
+        if key.replace(&pod, current.revision).submit().await?.is_some() {
             return Ok(done(call));
         }
     }

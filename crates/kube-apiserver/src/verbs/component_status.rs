@@ -59,7 +59,7 @@ async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
         Some((_, port)) => timeout(TIMEOUT, probe(*port)).await.unwrap_or_else(|_| {
             ProbeResult::ill(format!("Get \"https://127.0.0.1:{port}/healthz\": context deadline exceeded"))
         }),
-        None if name == STORE => match call.state.catch_up().await {
+        None if name == STORE => match call.state.storage.catch_up().await {
             Ok(_) => ProbeResult { healthy: true, message: "ok".to_owned(), error: String::new() },
             Err(status) => ProbeResult { healthy: false, message: String::new(), error: status.message },
         },

@@ -152,7 +152,7 @@ fn taken(call: &Call<'_>) -> Result<Stream, Status> {
 
 /// Returns the kubelet address of a node.
 async fn kubelet_of(call: &Call<'_>, name: &str) -> Result<Node, Status> {
-    let table = call.state.table();
+    let table = call.state.storage.table();
     let kind = table.kind("", "nodes").ok_or_else(|| Status::internal_error("nodes are not served"))?;
     let node = call.object_of(kind, "", name).await?.object;
     Node::of(&node, &call.state.kubelets.preferred).map_err(|error| broken(error.to_string()))

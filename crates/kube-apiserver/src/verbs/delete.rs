@@ -13,9 +13,11 @@ use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
 
 use super::{Call, list, render};
+use crate::ids::generate_ids;
 use crate::response::{self, HttpResponse};
-use crate::state::{generate_ids, now};
-use crate::{allocations, conversion, storage};
+use crate::transaction::ObjectKey;
+use crate::{conversion, storage_format};
+use client::clock::now;
 
 /// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
@@ -46,8 +48,8 @@ pub(super) async fn serve_collection(call: &Call<'_>) -> Result<HttpResponse, St
     warn(call, &options);
     let listing = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &listing)?;
-    let revision = call.state.catch_up().await?;
-    let kind_cache = call.state.cache.kind_cache(&call.kind);
+    let revision = call.state.storage.catch_up().await?;
+    let kind_cache = call.state.storage.cache.kind_cache(&call.kind);
     let selecting = list::selecting(call, &kind_cache, &selection);
     let items = selecting.select(kind_cache.list(call.namespace(), |entry| selecting.may_see(entry))).await?;
     let mut deleted = Vec::with_capacity(items.len());
@@ -72,31 +74,25 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         let now = now();
-        call.state.see_own_writes().await?;
+        call.state.storage.see_own_writes().await?;
         admit(call, name, &current.object, options).await?;
         let planned = deletion::plan(kind, &current.object, options, now)?;
-        let (txn, outcome) = {
-            let key = call.state.layout.key(kind, call.namespace(), name);
-            match planned {
-                Plan::Keep => return Ok(Outcome::Terminating(current.object)),
-                Plan::Mark(object) => {
-                    if current.is(&storage::encode(&object)) {
-                        return Ok(Outcome::Terminating(object));
-                    }
-                    let stored = conversion::to_storage_version(&call.state, kind, &object).await?;
-                    (storage::replace(key, storage::encode(&stored), current.revision), Outcome::Terminating(object))
+        let key = ObjectKey::new(&call.state.storage, kind, call.namespace(), name);
+        let (transaction, outcome) = match planned {
+            Plan::Keep => return Ok(Outcome::Terminating(current.object)),
+            Plan::Mark(object) => {
+                if current.is(&storage_format::encode(&object)) {
+                    return Ok(Outcome::Terminating(object));
                 }
-                Plan::Remove(object) => {
-                    let mut txn = storage::remove(key, current.revision);
-                    allocations::join(&call.state, &mut txn, &allocations::releases(kind, &object), &object);
-                    (txn, Outcome::Deleted(object))
-                }
+                let stored = conversion::to_storage_version(&call.state.storage, kind, &object).await?;
+                (key.replace(&stored, current.revision), Outcome::Terminating(object))
             }
+            Plan::Remove(object) => (key.remove(&object, current.revision), Outcome::Deleted(object)),
         };
         if options.dry_run {
             return Ok(outcome);
         }
-        if let Some(revision) = call.state.submit(txn).await? {
+        if let Some(revision) = transaction.submit().await? {
             return Ok(outcome.at(revision));
         }
     }

@@ -1,6 +1,7 @@
 //! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
-use admission::{Operation, View};
+use admission::Operation;
+use api::kind::Kind;
 use api_registry::decode;
 use api_registry::deletion::{self, Plan};
 use api_registry::eviction::{self, EvictionPermission};
@@ -8,15 +9,15 @@ use api_registry::options::{DeleteOptions, WriteKind, WriteOptions};
 use api_registry::query::Query;
 use api_registry::strategy;
 use apimachinery::field_validation::FieldValidation;
-use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::meta::Meta;
 use apimachinery::status::Status;
 use apimachinery::{GroupVersionKind, Value};
-use mvcc::Txn;
 
 use super::{Call, Current, bind, subresource};
 use crate::response::HttpResponse;
-use crate::state::now;
-use crate::storage;
+use crate::state::State;
+use crate::transaction::{ObjectKey, Transaction};
+use client::clock::now;
 
 /// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
@@ -40,12 +41,15 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     subresource::admit(call, &call.kind, name, "eviction", &mut evicted, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
-        call.state.catch_up().await?;
-        let budgets = call.state.stored("policy", "poddisruptionbudgets", call.namespace(), "");
+        call.state.storage.catch_up().await?;
+        let budgets = call.state.storage.stored("policy", "poddisruptionbudgets", call.namespace(), "");
         let leave = eviction::evaluate(&current.object, &budgets, now())?;
-        let txn = plan(call, current, &delete, &leave)?;
-        let Some(txn) = txn.filter(|_| !delete.dry_run) else { return Ok(bind::done(call)) };
-        if call.state.submit(txn).await?.is_some() {
+        let table = call.state.storage.table();
+        let budgets = table.kind("policy", "poddisruptionbudgets");
+        let budgets = budgets.ok_or_else(|| Status::internal_error("disruption budgets are not served"))?;
+        let transaction = plan(call, current, &delete, &leave, budgets)?;
+        let Some(transaction) = transaction.filter(|_| !delete.dry_run) else { return Ok(bind::done(call)) };
+        if transaction.submit().await?.is_some() {
             return Ok(bind::done(call));
         }
     }
@@ -53,43 +57,36 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 }
 
 /// Returns the transaction that deletes the pod and updates its budget, or `None` if the pod is already being deleted.
-fn plan(
-    call: &Call<'_>,
+fn plan<'c>(
+    call: &'c Call<'_>,
     current: Current,
     options: &DeleteOptions,
-    leave: &EvictionPermission,
-) -> Result<Option<Txn>, Status> {
+    permission: &EvictionPermission,
+    budgets: &'c Kind,
+) -> Result<Option<Transaction<'c>>, Status> {
     let kind = &*call.kind;
-    let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
+    let key = ObjectKey::new(&call.state.storage, kind, call.namespace(), &call.resource.name);
     let Current { object: mut pod, revision, .. } = current;
     eviction::mark(&mut pod, now());
-    let mut txn = match deletion::plan(kind, &pod, options, now())? {
+    let transaction = match deletion::plan(kind, &pod, options, now())? {
         Plan::Keep => return Ok(None),
-        Plan::Mark(marked) => storage::replace(key, storage::encode(&marked), revision),
-        Plan::Remove(_) => storage::remove(key, revision),
+        Plan::Mark(marked) => key.replace(&marked, revision),
+        Plan::Remove(removed) => key.remove(&removed, revision),
     };
-    if let EvictionPermission::UpdateBudget(budget) = leave {
-        let more = spent(call, budget)?;
-        txn.compare.extend(more.compare);
-        txn.success.extend(more.success);
-    }
-    Ok(Some(txn))
+    Ok(Some(match permission {
+        EvictionPermission::UpdateBudget(budget) => transaction.and(spend(&call.state, budgets, budget)),
+        _ => transaction,
+    }))
 }
 
 /// Returns the status update of a budget that allowed a disruption.
-fn spent(call: &Call<'_>, budget: &Value) -> Result<Txn, Status> {
-    let table = call.state.table();
-    let kind = table.kind("policy", "poddisruptionbudgets");
-    let kind = kind.ok_or_else(|| Status::internal_error("disruption budgets are not served"))?;
+fn spend<'c>(state: &'c State, kind: &'c Kind, budget: &Value) -> Transaction<'c> {
     let meta = Meta::of(budget);
     let (namespace, name) = (meta.namespace(), meta.name());
     let revision = meta.resource_version().parse().unwrap_or(0);
-    let before = call.state.stored("policy", "poddisruptionbudgets", namespace, name);
+    let before = state.storage.stored("policy", "poddisruptionbudgets", namespace, name);
     let target =
         strategy::Target { kind, version: &kind.versions[0], namespace, name, subresource: "status", manager: MANAGER };
-    let mut owned = strategy::own(&target, before.first(), budget.clone(), now());
-    if let Some(mut meta) = MetaMut::of(&mut owned) {
-        meta.remove("resourceVersion");
-    }
-    Ok(storage::replace(call.state.layout.key(kind, namespace, name), storage::encode(&owned), revision))
+    let owned = strategy::own(&target, before.first(), budget.clone(), now());
+    ObjectKey::new(&state.storage, kind, namespace, name).replace(&owned, revision)
 }

@@ -10,8 +10,8 @@ use mvcc::Revision;
 use super::{Call, render};
 use crate::conversion;
 use crate::response::{self, HttpResponse};
-use crate::state::{CACHE_TIMEOUT, unavailable};
-use crate::storage;
+use crate::storage::{CACHE_TIMEOUT, unavailable};
+use crate::storage_format;
 use crate::watch_cache::Entry;
 
 /// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
@@ -29,8 +29,8 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
             return Ok(response::json(200, out, call.accepted));
         }
     }
-    let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;
-    let object = conversion::read(&call.state, &call.kind, call.version(), object).await?;
+    let object: Value = storage_format::decode(&bytes, revision).map_err(Status::internal_error)?;
+    let object = conversion::read(&call.state.storage, &call.kind, call.version(), object).await?;
     render::formed(call, 200, &object, &call.version().columns)
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
 /// the cached entry is reused if it has the same revision. A built-in kind can always be served in its storage version.
 fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
     let made = if call.kind.is_custom() {
-        let known = call.state.cache.kind_cache(&call.kind).get(&key(call));
+        let known = call.state.storage.cache.kind_cache(&call.kind).get(&key(call));
         if let Some(entry) = known.filter(|entry| entry.revision == revision) {
             return Ok(entry);
         }
@@ -57,8 +57,8 @@ fn key(call: &Call<'_>) -> String {
 
 async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
     let name = &call.resource.name;
-    let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let found = call.state.store.get(key).await.map_err(|error| unavailable(&error))?;
+    let key = call.state.storage.layout.key(&call.kind, call.namespace(), name);
+    let found = call.state.storage.store.get(key).await.map_err(|error| unavailable(&error))?;
     let (value, revision, _) = found.ok_or_else(|| call.not_found(name))?;
     Ok((value, revision))
 }
@@ -66,15 +66,15 @@ async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
 async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revision), Status> {
     let version = parse_version(version)?;
     wait(call, version).await?;
-    let found = call.state.cache.kind_cache(&call.kind).get(&key(call));
+    let found = call.state.storage.cache.kind_cache(&call.kind).get(&key(call));
     let entry = found.ok_or_else(|| call.not_found(&call.resource.name))?;
     Ok((entry.bytes.clone(), entry.revision))
 }
 
 /// Waits until the cache has reached a resourceVersion that the client has seen.
 pub(super) async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
-    let current = call.state.cache.reached();
-    call.state.cache.wait(version, CACHE_TIMEOUT).await.map_err(|_| {
+    let current = call.state.storage.cache.reached();
+    call.state.storage.cache.wait(version, CACHE_TIMEOUT).await.map_err(|_| {
         let message = format!("Too large resource version: {version}, current: {current}");
         let mut status = Status::timeout(&message, 1);
         if let Some(details) = &mut status.details {

@@ -19,7 +19,7 @@ use super::{Call, render};
 use crate::conversion;
 use crate::encrypted_store;
 use crate::response::{self, HttpResponse};
-use crate::state::unavailable;
+use crate::storage::unavailable;
 use crate::watch_cache::{Entry, KindCache};
 
 /// A page of a list.
@@ -34,7 +34,7 @@ struct Page {
 pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let options = ListOptions::of_list(&call.request.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
-    let kind_cache = call.state.cache.kind_cache(&call.kind);
+    let kind_cache = call.state.storage.cache.kind_cache(&call.kind);
     let selecting = selecting(call, &kind_cache, &selection);
     let mut page = page(call, &options, &selecting).await?;
     let mut metadata = Object::new();
@@ -111,7 +111,7 @@ async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>)
             cached(call, options, selecting).await
         }
         None => {
-            call.state.catch_up().await?;
+            call.state.storage.catch_up().await?;
             cached(call, options, selecting).await
         }
     }
@@ -120,7 +120,7 @@ async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>)
 /// Returns a page from the watch cache.
 async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
     // The revision is read first, so the entries are at least as new.
-    let revision = call.state.cache.reached();
+    let revision = call.state.storage.cache.reached();
     let entries = selecting.kind_cache.list(call.namespace(), |entry| selecting.may_see(entry));
     let mut items = selecting.select(entries).await?;
     let rest = cut(call, &mut items, options.limit, selecting.selection);
@@ -155,8 +155,8 @@ async fn continued(
     token: Continue,
 ) -> Result<Page, Status> {
     if token.revision < 0 {
-        call.state.catch_up().await?;
-        let revision = call.state.cache.reached();
+        call.state.storage.catch_up().await?;
+        let revision = call.state.storage.cache.reached();
         return stored(call, options, selecting, revision, Some(&token.start)).await;
     }
     stored(call, options, selecting, token.revision, Some(&token.start)).await
@@ -170,17 +170,17 @@ async fn stored(
     revision: Revision,
     start: Option<&str>,
 ) -> Result<Page, Status> {
-    let prefix = call.state.layout.span_start(&call.kind, call.namespace());
+    let prefix = call.state.storage.layout.span_start(&call.kind, call.namespace());
     let whole = Span::prefix(prefix.clone().into_bytes());
     let from = start.map_or_else(|| whole.start.clone(), |start| Bytes::from(format!("{prefix}{start}")));
     let range = Range { revision, ..Range::of(Span { start: from, end: whole.end.clone() }) };
-    let (found, _) = call.state.store.range(range).await.map_err(|error| match (&error, start) {
+    let (found, _) = call.state.storage.store.range(range).await.map_err(|error| match (&error, start) {
         (encrypted_store::Error::Store(ClientError::Rejected(mvcc::Error::Compacted { .. })), Some(start)) => {
             paging::expired(start)
         }
         _ => unavailable(&error),
     })?;
-    let kind_start = call.state.layout.span_start(&call.kind, "");
+    let kind_start = call.state.storage.layout.span_start(&call.kind, "");
     let entries = found.into_iter().filter_map(|found| {
         let key = std::str::from_utf8(&found.key).ok()?.strip_prefix(&kind_start)?;
         let value = found.value.ok().flatten()?;

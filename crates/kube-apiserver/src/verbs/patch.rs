@@ -12,9 +12,9 @@ use apimachinery::status::{Details, GroupName, Reason, Status};
 use apimachinery::time::Time;
 use apimachinery::{Object, Path, Value, apply, field};
 
-use super::{Call, create, render, update};
+use super::write::Write;
+use super::{Call, render};
 use crate::response::HttpResponse;
-use crate::state::now;
 
 /// The parsed content type and query of a PATCH.
 pub(super) struct PatchRequest {
@@ -36,18 +36,19 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     }
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
     let manager = options.manager(call.request.user_agent());
-    let named = patched_version(&patch).is_some();
+    let is_conditional = patched_version(&patch).is_some();
     if options.field_validation == FieldValidation::Warn {
         call.warn(complaints);
     }
-    let object = update::retry(call, options, current, named, |live, now| {
+    let make = |live: Option<&Value>, now: Time| {
+        let live = live.expect("only existing objects are patched");
         let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| patch_status(&error))?;
         if let Patch::Strategic(fields) = &patch {
             check_types(fields, &changed, call.version().schema())?;
         }
         remake(call, options, &manager, live, changed, now)
-    })
-    .await?;
+    };
+    let object = Write { call, options, is_conditional }.run(Some(current), make).await?;
     render::one(call, 200, object)
 }
 
@@ -120,19 +121,15 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<HttpResp
         strategy::address(&target, &mut made.object)?;
         Ok(made)
     };
-    let (code, object) = match call.current(name).await? {
-        Some(current) => {
-            let named = config.tree.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty());
-            (200, update::retry(call, options, current, named, |live, now| apply(Some(live), now)).await?)
-        }
-        None if call.resource.subresource.is_empty() => {
-            let made = apply(None, now())?;
-            call.warn(made.warnings);
-            (201, create::create_owned(call, options, made.object).await?)
-        }
-        None => return Err(call.not_found(name)),
-    };
-    render::one(call, code, object)
+    let current = call.current(name).await?;
+    let creates = current.is_none();
+    if creates && !call.resource.subresource.is_empty() {
+        return Err(call.not_found(name));
+    }
+    let version = config.tree.str_at(&["metadata", "resourceVersion"]);
+    let is_conditional = !creates && version.is_some_and(|version| !version.is_empty());
+    let object = Write { call, options, is_conditional }.run(current, apply).await?;
+    render::one(call, if creates { 201 } else { 200 }, object)
 }
 
 fn schema<'c>(call: &'c Call<'_>) -> Option<apimachinery::Schema<'c>> {

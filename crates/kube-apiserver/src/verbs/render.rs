@@ -10,7 +10,7 @@ use apimachinery::{Object, Value};
 
 use super::Call;
 use crate::response::{self, HttpResponse};
-use crate::state::now;
+use client::clock::now;
 
 /// Returns the response for an object in the storage version.
 pub(super) fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<HttpResponse, Status> {

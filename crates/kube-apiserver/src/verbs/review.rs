@@ -12,7 +12,7 @@ use auth::{Authorizer, rules_review, token_review};
 
 use super::{Call, authorized_verb, bind, component_status, method_not_allowed, render};
 use crate::response::HttpResponse;
-use crate::state::now;
+use client::clock::now;
 
 /// Evaluates the review in the body.
 pub(super) async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<HttpResponse, Status> {
@@ -56,20 +56,21 @@ pub(super) async fn serve(call: &Call<'_>, question: VirtualKind) -> Result<Http
 
 fn access(call: &Call<'_>, kind: Review, sent: &Value) -> Result<Value, Status> {
     let review = access_review::read(kind, sent, &call.user)?;
-    let decision = call.state.authorization.authorize(&review.question.attributes());
+    let decision = call.state.filters.authorization.authorize(&review.question.attributes());
     Ok(access_review::status(&review, &decision))
 }
 
 fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
     let namespace = rules_review::namespace(sent)?;
-    let policy = call.state.authorization.policy().map(|policy| policy.read().expect("no holder panics"));
+    let policy = call.state.filters.authorization.policy().map(|policy| policy.read().expect("no holder panics"));
     let (rules, errors) = policy.as_ref().map(|policy| policy.rules_for(&call.user, namespace)).unwrap_or_default();
     let incomplete = policy.is_none() || auth::node::Node::hides_rules_of(&call.user);
     Ok(rules_review::status(&rules_review::UserRules { rules, errors, incomplete }))
 }
 
 async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
-    let request = token_review::read(sent, call.state.authenticators.audiences())?;
-    let found = call.state.authenticators.by_token(&request.token, &request.audiences, &call.state).await;
+    let request = token_review::read(sent, call.state.filters.authenticators.audiences())?;
+    let found =
+        call.state.filters.authenticators.by_token(&request.token, &request.audiences, &call.state.storage).await;
     token_review::status(&request, found.map(Some))
 }

@@ -14,7 +14,8 @@ use apimachinery::time::Time;
 use apimachinery::{GroupVersionKind, Schema, Value};
 
 use super::patch::{PatchRequest, patch_status, unapplied};
-use super::{Call, Current, render, update};
+use super::write::Write;
+use super::{Call, Current, render};
 use crate::response::HttpResponse;
 
 const API_VERSION: &str = "autoscaling/v1";
@@ -35,23 +36,23 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
     let options = WriteOptions::of(&call.request.query, WriteKind::Update)?;
     let DecodedObject { object: sent, warnings } =
         decode::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
-    let named = !Meta::of(&sent).resource_version().is_empty();
+    let is_conditional = !Meta::of(&sent).resource_version().is_empty();
     let manager = options.manager(call.request.user_agent());
-    let written = update::retry(call, &options, current, named, |live, now| {
+    let make = |live: Option<&Value>, now: Time| {
         replace(call, paths, live, &manager, now, |write, old| {
             check_version(call, &sent, old)?;
             let written = write.update(Some(old), sent.clone()).map_err(|error| unapplied(&error))?;
             Ok((written, warnings.clone()))
         })
-    });
-    written.await
+    };
+    Write { call, options: &options, is_conditional }.run(Some(current), make).await
 }
 
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let PatchRequest { sort, options } = PatchRequest::of(call)?;
     let manager = options.manager(call.request.user_agent());
     let config = (sort == PatchType::Apply).then(|| decode::Config::read(&call.body)).transpose()?;
-    let written = update::retry(call, &options, current, false, |live, now| {
+    let make = |live: Option<&Value>, now: Time| {
         replace(call, paths, live, &manager, now, |write, old| {
             if let Some(config) = &config {
                 let applied = write.apply(Some(old), &config.tree, options.force).map_err(|error| unapplied(&error))?;
@@ -69,8 +70,8 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
             let written = write.update(Some(old), changed).map_err(|error| unapplied(&error))?;
             Ok((written, Vec::new()))
         })
-    });
-    written.await
+    };
+    Write { call, options: &options, is_conditional: false }.run(Some(current), make).await
 }
 
 /// Returns the parent with the scale that `make` returns (and warnings for the client), and with updated managedFields
@@ -78,11 +79,12 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
 fn replace(
     call: &Call<'_>,
     paths: &ReplicaPaths,
-    live: &Value,
+    live: Option<&Value>,
     manager: &str,
     now: Time,
     make: impl Fn(&apply::Write<'_>, &Value) -> Result<(Value, Vec<String>), Status>,
 ) -> Result<DecodedObject, Status> {
+    let live = live.expect("only existing objects are scaled");
     let owners = Owners::of(live).unwrap_or_default();
     let parent_version = live.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
     let replicas = scale::owned_paths(&call.kind);

@@ -59,7 +59,7 @@ impl Selecting<'_> {
             return Ok(());
         }
         let stored = items.iter().map(|item| item.entry.object()).collect();
-        let objects = conversion::read_all(self.state, self.kind, self.version, stored).await?;
+        let objects = conversion::read_all(&self.state.storage, self.kind, self.version, stored).await?;
         for (item, object) in items.into_iter().zip(objects) {
             item.object = Some(object);
         }

@@ -8,7 +8,8 @@ use apimachinery::Value;
 use apimachinery::status::Status;
 
 use super::Call;
-use crate::state::{generate_ids, now};
+use crate::ids::generate_ids;
+use client::clock::now;
 
 /// Runs admission on `object`, a subresource of the object `name`: a created object, or the options of a stream.
 pub(super) async fn admit(
@@ -41,7 +42,7 @@ pub(super) async fn admit(
         uid: &ids.uid,
         options: &options,
     };
-    call.state.see_own_writes().await?;
+    call.state.storage.see_own_writes().await?;
     call.admit(&attributes, object).await?;
     call.validate(&attributes, object).await
 }

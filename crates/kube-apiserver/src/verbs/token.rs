@@ -1,6 +1,6 @@
 //! TokenRequest: the `token` subresource of a service account.
 
-use admission::{CachedObject, Notes, Operation, View};
+use admission::{CachedObject, Notes, Operation};
 use api::resources::{NODES, PODS, SECRETS};
 use api_registry::decode;
 use api_registry::options::{WriteKind, WriteOptions};
@@ -10,8 +10,9 @@ use apimachinery::{GroupVersionKind, Value, apply};
 use auth::service_account::request::{self, Kind, Reference};
 
 use super::{Call, render, subresource};
+use crate::ids::generate_ids;
 use crate::response::HttpResponse;
-use crate::state::{generate_ids, now};
+use client::clock::now;
 
 /// Issues a token of the service account in the URL.
 pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
@@ -25,15 +26,15 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     token_request = own(call, &options, token_request);
     subresource::admit(call, &call.kind, name, "token", &mut token_request, Operation::Create).await?;
     let account = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
-    let issuer = call.state.authenticators.service_accounts.as_ref();
+    let issuer = call.state.filters.authenticators.service_accounts.as_ref();
     let issuer = issuer.ok_or_else(|| Status::internal_error("no key to sign service account tokens is configured"))?;
     request::prepare(&mut token_request, &account, &issuer.config.audiences, now())?;
     let reference = request::reference(&token_request)?;
-    call.state.catch_up().await?;
+    call.state.storage.catch_up().await?;
     let bound = reference.as_ref().map(|reference| Ok((reference, find(call, reference)?))).transpose()?;
     let node = bound.as_ref().filter(|(reference, _)| reference.kind == Kind::Pod).and_then(|(_, pod)| {
         let node = request::node_of(pod)?;
-        call.state.object(NODES, "", node)
+        call.state.storage.object(NODES, "", node)
     });
     let bound = bound.as_ref().map(|(reference, object)| (*reference, &**object));
     let claims = request::claims(&account, bound, node.as_deref(), &generate_ids().uid)?;
@@ -50,7 +51,7 @@ fn find(call: &Call<'_>, reference: &Reference) -> Result<CachedObject, Status> 
         Kind::Secret => (SECRETS, call.namespace()),
         Kind::Node => (NODES, ""),
     };
-    let found = call.state.object(resource, namespace, &reference.name);
+    let found = call.state.storage.object(resource, namespace, &reference.name);
     found.ok_or_else(|| Status::not_found(GroupName::new(resource.group, resource.plural), &reference.name))
 }
 

@@ -28,8 +28,9 @@ use super::{Call, render};
 use crate::conversion;
 use crate::metrics::Events;
 use crate::response::{Body, HttpResponse, as_protobuf};
-use crate::state::{State, now};
+use crate::state::State;
 use crate::watch_cache::{Change, Entry, FrameKey, KindCache, WatchEventType};
+use client::clock::now;
 
 /// Interval of bookmarks, if the client requested them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -86,7 +87,7 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     };
     match from {
         Some(version) => wait(call, version).await?,
-        None if options.resource_version.is_empty() => drop(call.state.catch_up().await?),
+        None if options.resource_version.is_empty() => drop(call.state.storage.catch_up().await?),
         None => {}
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
@@ -94,12 +95,12 @@ pub(super) async fn serve(call: &Call<'_>) -> Result<HttpResponse, Status> {
     let as_they_are = call.request.want_shared.filter(|_| matches!(call.accepted.form, Form::Object | Form::Metadata));
     let (objects, coming) = as_they_are.map(|_| Objects::channel()).unzip();
     if objects.is_some() {
-        call.state.cache.hold();
+        call.state.storage.cache.hold();
     }
     let encoding = if call.accepted.encoding == Encoding::Yaml { Encoding::Json } else { call.accepted.encoding };
     let watching = Watching {
         state: call.state.clone(),
-        kind_cache: call.state.cache.kind_cache(&call.kind),
+        kind_cache: call.state.storage.cache.kind_cache(&call.kind),
         kind: call.kind.clone(),
         version: call.resource.version.clone(),
         namespace: call.namespace().to_owned(),
@@ -163,7 +164,7 @@ impl Watching {
         loop {
             // Marked before anything is read: a change during the read wakes the loop again.
             moved.mark_unchanged();
-            let now = self.state.cache.reached();
+            let now = self.state.storage.cache.reached();
             // The edition is checked first, so that changes before an edition change are sent. Afterwards the watch is
             // closed, since objects may look different in the new edition.
             let goes_on = kind_cache.is_of(edition);
@@ -192,7 +193,7 @@ impl Watching {
     /// Sends all current objects as ADDED events.
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Disconnect> {
         // The revision is read first, so the kind cache is at least as new.
-        let reached = self.state.cache.reached();
+        let reached = self.state.storage.cache.reached();
         let (entries, revision) = self.kind_cache.snapshot(&self.namespace, |entry| self.may_see(entry, name));
         let items = match self.items(entries).await {
             Ok(items) => items,
@@ -292,7 +293,7 @@ impl Watching {
             return Ok(None);
         }
         let api_version = self.kind.gvk(&self.version).api_version();
-        let make = conversion::read(&self.state, &self.kind, self.version(), entry.object());
+        let make = conversion::read(&self.state.storage, &self.kind, self.version(), entry.object());
         change.converted(entry, &api_version, make).await.map(Some)
     }
 

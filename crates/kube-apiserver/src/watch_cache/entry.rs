@@ -12,7 +12,7 @@ use bytes::Bytes;
 use client::shared_objects::{self, SharedObject};
 use mvcc::Revision;
 
-use crate::storage::{self, Offsets, Unreadable};
+use crate::storage_format::{self, Offsets, Unreadable};
 
 /// An object's bytes and the values that selectors need.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Entry {
         selectable: &[Selectable],
     ) -> Result<(Self, SharedObject), Unreadable> {
         let entry = Self::bare(key, bytes, revision)?;
-        let object = storage::decode(&entry.bytes, revision)?;
+        let object = storage_format::decode(&entry.bytes, revision)?;
         let labels = Meta::of(&object).labels().into_iter().flat_map(apimachinery::Object::iter);
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
@@ -58,7 +58,7 @@ impl Entry {
 
     /// Creates an entry that can only be written to a response: it has no labels or fields.
     pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
-        let (bytes, offsets) = storage::served_form(bytes)?;
+        let (bytes, offsets) = storage_format::served_form(bytes)?;
         let (labels, fields, fresh_in, shared) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
         Ok(Self { key: key.into(), bytes, offsets, revision, labels, fields, fresh_in, shared })
     }
@@ -83,7 +83,7 @@ impl Entry {
 
     /// Whether a custom resource is stored in this API version: its bytes begin with the version.
     pub fn is_of(&self, api_version: &str) -> bool {
-        storage::is_of(&self.bytes, api_version)
+        storage_format::is_of(&self.bytes, api_version)
     }
 
     /// Whether reading the object with the current CRD changes nothing, so that its bytes can be served unchanged. The
@@ -104,7 +104,7 @@ impl Entry {
 
     /// Returns the decoded object with its resourceVersion.
     pub fn object(&self) -> Value {
-        storage::decode(&self.bytes, self.revision).expect("the bytes were decoded when they were received")
+        storage_format::decode(&self.bytes, self.revision).expect("the bytes were decoded when they were received")
     }
 
     /// Returns the decoded object, decoded once for all concurrent holders.

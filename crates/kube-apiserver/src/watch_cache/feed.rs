@@ -11,7 +11,7 @@ use mvcc::{Range, Revision, Span};
 
 use super::{Cache, Entry, KindCache};
 use crate::encrypted_store::{self, Store, StoredValue};
-use crate::storage::Layout;
+use crate::storage_format::Layout;
 
 /// Delay before the store is read again after its watch was lost.
 const RETRY: Duration = Duration::from_millis(100);

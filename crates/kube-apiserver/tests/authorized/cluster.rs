@@ -64,7 +64,8 @@ impl Role {
     }
 }
 
-struct Roles;
+/// Authorizes by [`ROLES`].
+pub(crate) struct Roles;
 
 impl Authorizer for Roles {
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
@@ -174,7 +175,7 @@ impl Cluster {
 
     /// Sends requests as administrator until the response matches; waits for a cache change between attempts.
     pub(crate) async fn until(&self, url: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
-        let mut reached = self.server.state().cache.follow();
+        let mut reached = self.server.state().storage.cache.follow();
         let waiting = async {
             loop {
                 reached.borrow_and_update();
@@ -198,7 +199,7 @@ impl Cluster {
 
     /// Returns all objects in the store.
     pub(crate) async fn objects(&self) -> Objects {
-        let all = self.server.state().layout.all();
+        let all = self.server.state().storage.layout.all();
         let reply = self.store.range(Range::of(all), Freshness::Linearizable).await.unwrap();
         let entry = |record: &Arc<mvcc::Record>| {
             let key = String::from_utf8(record.key().to_vec()).unwrap();
@@ -223,6 +224,6 @@ impl Cluster {
         if !success.is_empty() {
             self.store.txn(Txn { compare: Vec::new(), success, failure: Vec::new() }).await.unwrap();
         }
-        self.server.state().catch_up().await.unwrap();
+        self.server.state().storage.catch_up().await.unwrap();
     }
 }

@@ -79,7 +79,7 @@ async fn every_request_executes_only_the_authorized_verb_and_scope() {
     for (plural, kind, scope) in [("widgets", "Widget", "Namespaced"), ("machines", "Machine", "Cluster")] {
         matrix.define(plural, kind, scope).await;
     }
-    let kinds: Vec<Arc<Kind>> = matrix.cluster.server.state().table().kinds.clone();
+    let kinds: Vec<Arc<Kind>> = matrix.cluster.server.state().storage.table().kinds.clone();
     assert!(kinds.len() > 75, "the table has all kinds: {}", kinds.len());
     for kind in &kinds {
         matrix.seed(kind).await;
@@ -247,7 +247,7 @@ impl Matrix {
     /// Returns the stored object of a URL.
     fn stored(&self, kind: &Kind, url: &Url<'_>) -> Option<Value> {
         let namespace = if kind.is_namespaced() { TENANT } else { "" };
-        let key = self.cluster.server.state().layout.key(kind, namespace, url.name?);
+        let key = self.cluster.server.state().storage.layout.key(kind, namespace, url.name?);
         let (bytes, revision) = self.baseline.get(std::str::from_utf8(&key).unwrap())?;
         let mut object = json::parse(bytes).unwrap();
         MetaMut::of(&mut object).unwrap().set_resource_version(revision.unsigned_abs());
@@ -296,7 +296,7 @@ impl Matrix {
     async fn check_effects(&mut self, case: &Case<'_>, response: &ApiResponse, what: &str) {
         let Case { kind, url, .. } = *case;
         let after = self.cluster.objects().await;
-        let span = self.cluster.server.state().layout.span_start(kind, "");
+        let span = self.cluster.server.state().storage.layout.span_start(kind, "");
         let is_action = url
             .subresource
             .is_some_and(|subresource| matches!(subresource.does, SubresourceAction::Bind | SubresourceAction::Evict));

@@ -1,16 +1,21 @@
 //! Authorization regressions: requests that once did something other than what was authorized.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use api::kind::Kind;
+use apimachinery::meta::Scope;
 use apimachinery::time::Time;
-use apimachinery::{json, value};
-use auth::{User, request_header};
+use apimachinery::{Value, json, value};
+use auth::{Attributes, Authorizer, Decision, User, request_header};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::Peer;
+use kube_apiserver::kind_table::Table;
 use kube_apiserver::request;
+use kube_apiserver::server::{Custom, Mode};
+use kube_apiserver::state::State;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -19,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::cluster::{ADMIN, Cluster, OTHER, ROLES, Role, TENANT, TENANT_ADMIN, WATCHER};
+use crate::cluster::{ADMIN, Cluster, OTHER, ROLES, Role, Roles, TENANT, TENANT_ADMIN, WATCHER};
 
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -31,6 +36,40 @@ fn role(verb: &str) -> Role {
 
 fn config_map(name: &str) -> Vec<u8> {
     json::to_vec(&value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}}))
+}
+
+/// Authorizes by [`ROLES`], and makes ConfigMaps cluster-scoped meanwhile, as the author of a CRD can do with its kind.
+struct ChangesScope(Arc<OnceLock<Arc<State>>>);
+
+impl Authorizer for ChangesScope {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        if let (Some(state), true) = (self.0.get(), attributes.user.name == TENANT_ADMIN.user) {
+            let widened = |kind: &Arc<Kind>| match kind.kind.as_str() {
+                "ConfigMap" => Arc::new(Kind { scope: Scope::Cluster, ..Kind::clone(kind) }),
+                _ => kind.clone(),
+            };
+            let kinds = state.storage.table().kinds.iter().map(widened).collect();
+            *state.storage.table.write().unwrap() = Arc::new(Table::new(kinds));
+        }
+        Roles.authorize(attributes)
+    }
+}
+
+#[tokio::test]
+async fn kind_whose_scope_changes_during_authorization_is_served_in_the_authorized_scope() {
+    let state = Arc::new(OnceLock::new());
+    let authorizer = ChangesScope(state.clone());
+    let cluster = Cluster::with(|config| config.modes = vec![Mode::Custom(Custom(Box::new(authorizer)))]).await;
+    for namespace in [TENANT, OTHER] {
+        let url = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let made = cluster.send(ADMIN, Method::POST, &url, JSON, config_map(namespace)).await;
+        assert_eq!(made.code, 201, "{}", made.code_and_message());
+    }
+    state.set(cluster.server.state().clone()).ok().unwrap();
+    let listed = cluster.send(TENANT_ADMIN, Method::GET, CONFIG_MAPS, "", "").await;
+    assert_eq!(listed.code, 200, "{}", listed.code_and_message());
+    let items = listed.body.get("items").and_then(Value::as_array).unwrap();
+    assert!(items.iter().all(|item| item.str_at(&["metadata", "namespace"]) == Some(TENANT)), "{}", listed.body);
 }
 
 #[tokio::test]

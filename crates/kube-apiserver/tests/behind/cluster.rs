@@ -95,7 +95,7 @@ impl Cluster {
 
     /// Waits until an object exists and matches.
     pub(crate) async fn until(&self, path: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
-        let mut reached = self.server.state().cache.follow();
+        let mut reached = self.server.state().storage.cache.follow();
         let mut last = Value::Null;
         let waited = async {
             loop {

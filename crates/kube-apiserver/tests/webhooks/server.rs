@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use kube_apiserver::authentication::Peer;
-use kube_apiserver::{Config, Server, request};
+use kube_apiserver::{Config, Server, request, request_trace};
 use store::Node;
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl ApiResponse {
 
 /// The events of a watch.
 pub(crate) struct Lines {
-    body: Pin<Box<request::TracedBody>>,
+    body: Pin<Box<request_trace::TracedBody>>,
     rest: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ impl Cluster {
         let (store, node) = store::single_member::open(directory.path().join("store")).await.unwrap();
         for (key, value) in stored {
             store
-                .txn(kube_apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into()))
+                .txn(kube_apiserver::storage_format::create(Bytes::from_static(key.as_bytes()), (*value).into()))
                 .await
                 .unwrap();
         }
@@ -188,7 +188,7 @@ impl Cluster {
 
     /// Sends requests until the response matches; waits for a cache change between attempts.
     pub(crate) async fn until(&self, path: &str, right: impl Fn(&ApiResponse) -> bool) -> ApiResponse {
-        let mut reached = self.server.state().cache.follow();
+        let mut reached = self.server.state().storage.cache.follow();
         let waiting = async {
             loop {
                 reached.borrow_and_update();

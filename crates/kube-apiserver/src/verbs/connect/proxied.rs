@@ -1,6 +1,6 @@
 //! The `proxy` subresource of pods, services and nodes.
 
-use admission::{Operation, View};
+use admission::Operation;
 use api_registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 use apimachinery::status::Status;
 use apimachinery::{Value, value};
@@ -12,9 +12,9 @@ use http_body_util::BodyExt;
 
 use super::{Call, failed, kubelet_of, reached, switch, taken};
 use crate::backend::{Directory, Route};
+use crate::ids::generate_ids;
 use crate::proxy::{CertificateVerification, Target, headers};
 use crate::response::{Body, HttpResponse};
-use crate::state::generate_ids;
 use crate::verbs::subresource;
 
 /// Maximum size of an HTML page whose links are rewritten.
@@ -143,12 +143,13 @@ async fn pod(call: &Call<'_>) -> Result<Target, Status> {
 async fn service(call: &Call<'_>) -> Result<Target, Status> {
     let name = Name::parse(&call.resource.name, "service")?;
     let service = call.current(name.name).await?.ok_or_else(|| call.not_found(name.name))?.object;
-    call.state.catch_up().await?;
+    call.state.storage.catch_up().await?;
     let namespace = call.namespace();
-    let slices: Vec<Value> = call.state.slices(namespace, name.name);
+    let slices: Vec<Value> = call.state.storage.slices(namespace, name.name);
     let found = endpoints(&service, &slices, &name)?;
     let pick = generate_ids().uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    let own = |of: &str, pod: &str| if of == namespace { call.state.stored("", "pods", of, pod).pop() } else { None };
+    let own =
+        |of: &str, pod: &str| if of == namespace { call.state.storage.stored("", "pods", of, pod).pop() } else { None };
     target(name.scheme, endpoint(&found, &name, pick, own)?)
 }
 

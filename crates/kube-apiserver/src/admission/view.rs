@@ -1,20 +1,16 @@
-//! The cluster state that admission can read: watch cache and authorizers.
+//! The cluster state that admission plugins can read: watch cache and authorizers.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use admission::measure::Measurement;
 use admission::{CachedObject, View};
-use api::kind::Kind;
 use apimachinery::GroupResource;
 use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
-use client::shared_objects;
 
+use super::Admission;
 use crate::authorization::Authorization;
-use crate::conversion;
-use crate::state::State;
-use crate::watch_cache::Entry;
 
 /// The authorizer of CEL expressions.
 struct CelAuthorizer {
@@ -50,43 +46,17 @@ impl cel::Authorizer for CelAuthorizer {
     }
 }
 
-impl State {
-    /// Returns a cached object in the form that a read returns: the current CRD is applied to a custom resource.
-    fn known(&self, kind: &Kind, entry: &Entry) -> CachedObject {
-        if kind.is_custom() {
-            return shared_objects::new_shared_object(conversion::refreshed(kind, entry.object())).into();
-        }
-        self.cache.known(entry).into()
-    }
-}
-
-/// Returns an object's key below its kind.
-fn key(kind: &Kind, namespace: &str, name: &str) -> String {
-    if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
-}
-
-impl View for State {
+impl View for Admission {
     fn object(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<CachedObject> {
-        let table = self.table();
-        let kind = table.kind(resource.group, resource.plural)?;
-        self.cache.kind_cache(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
+        self.storage.object(resource, namespace, name)
     }
 
     fn objects(&self, resource: GroupResource, namespace: &str) -> Vec<CachedObject> {
-        let table = self.table();
-        let Some(kind) = table.kind(resource.group, resource.plural) else { return Vec::new() };
-        self.cache.kind_cache(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
+        self.storage.objects(resource, namespace)
     }
 
     fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value> {
-        let table = self.table();
-        let Some(kind) = table.kind(group, plural) else { return Vec::new() };
-        let kind_cache = self.cache.kind_cache(kind);
-        let entries = match name {
-            "" => kind_cache.list(namespace, |_| true),
-            name => kind_cache.get(&key(kind, namespace, name)).into_iter().collect(),
-        };
-        entries.iter().map(|entry| conversion::refreshed(kind, entry.object())).collect()
+        self.storage.stored(group, plural, namespace, name)
     }
 
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool {
@@ -98,7 +68,7 @@ impl View for State {
     }
 
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {
-        let table = self.table();
+        let table = self.storage.table();
         let row = table.kinds.iter().find(|row| row.group == group && row.kind == kind)?;
         Some((row.plural.to_string(), row.is_namespaced()))
     }
