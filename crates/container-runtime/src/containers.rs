@@ -14,10 +14,12 @@ use node_api::cri::v1;
 use rustix::mount::MountPropagationFlags;
 
 use crate::blocking;
+use crate::cleanup::{remove_cgroup, remove_container_dir};
 use crate::error::Error;
+use crate::ids::{new_id, now};
 use crate::persisted::{self, Phase, Syncing};
 use crate::spec::{self, Inputs};
-use crate::state::{Container, Runtime, Sandbox, new_id, now};
+use crate::state::{Container, Runtime, Sandbox};
 use crate::user::{self, RequestedUser};
 use crate::{cdi, rootfs, sandboxes, signal, user_namespace};
 
@@ -60,7 +62,7 @@ impl Runtime {
                 Ok(id)
             }
             Err(error) => {
-                if let Err(error) = blocking::in_place(|| remove_dir(&dir)) {
+                if let Err(error) = blocking::in_place(|| remove_container_dir(&dir)) {
                     tracing::warn!(id, error = error.describe(), "failed to remove a partly created container");
                 }
                 Err(error)
@@ -285,7 +287,7 @@ impl Runtime {
         let work = move || {
             cgroup.kill();
             remove_cgroup(&cgroup)?;
-            remove_dir(&dir)
+            remove_container_dir(&dir)
         };
         tokio::task::spawn_blocking(work).await.expect("removing a container does not panic")?;
         self.drop_container_record(&record.id);
@@ -467,32 +469,4 @@ fn flags_of(propagation: v1::MountPropagation) -> MountPropagationFlags {
         v1::MountPropagation::PropagationHostToContainer => MountPropagationFlags::DOWNSTREAM,
         v1::MountPropagation::PropagationBidirectional => MountPropagationFlags::SHARED,
     }
-}
-
-/// Removes a cgroup; retries, since the kernel frees a cgroup a moment after its last process exits.
-pub(crate) fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
-    let mut attempts = 0;
-    loop {
-        match cgroup.remove() {
-            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && attempts < 200 => {
-                attempts += 1;
-                cgroup.kill();
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            done => return done.map_err(Error::io("remove a cgroup")),
-        }
-    }
-}
-
-/// Unmounts and removes a container's directory.
-pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
-    let unmount = |path: &Path| rootfs::unmount_all(path).map_err(Error::io(format!("unmount {}", path.display())));
-    unmount(&dir.join("bundle/rootfs"))?;
-    if let Ok(entries) = fs::read_dir(dir.join("mounts")) {
-        for entry in entries.flatten() {
-            unmount(&entry.path())?;
-        }
-    }
-    // Volumes that are still mounted are not entered: their content must not be deleted.
-    sys::remove_tree(dir).map_err(Error::io(format!("remove {}", dir.display())))
 }

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::blocking;
 use crate::error::Error;
 use crate::state::{Container, Runtime as Machine, Sandbox};
-use crate::streaming_server::Ticket;
+use crate::tickets::Ticket;
 use crate::{metrics, sandboxes};
 
 /// Maximum items per message of a streamed list.
@@ -116,7 +116,7 @@ impl RuntimeService for Runtime {
             status: Some(sandbox.status()),
             info,
             containers_statuses: containers.iter().map(|container| container.status()).collect(),
-            timestamp: crate::state::now(),
+            timestamp: crate::ids::now(),
         })
     }
 

@@ -14,7 +14,8 @@ use tonic::{Request, Response, Status};
 use crate::blocking;
 use crate::cri_service::{chunks, stream};
 use crate::error::Error;
-use crate::state::{Runtime, now};
+use crate::ids::now;
+use crate::state::Runtime;
 use crate::stats::disk_usage;
 use crate::user;
 

@@ -2,7 +2,8 @@
 
 use node_api::cri::v1;
 
-use crate::state::{Runtime, Sandbox, now};
+use crate::ids::now;
+use crate::state::{Runtime, Sandbox};
 
 /// A metric: name, help, type, and its value in a container's statistics.
 struct Row {

@@ -14,11 +14,12 @@ use pod_network::{Attachment, PortMapping};
 use rustix::mount::MountFlags;
 
 use crate::blocking;
-use crate::containers::remove_cgroup;
+use crate::cleanup::{remove_cgroup, remove_sandbox_dir};
 use crate::error::Error;
+use crate::ids::{new_id, now};
 use crate::persisted::{self, Syncing};
 use crate::rootfs;
-use crate::state::{Runtime, Sandbox, new_id, now};
+use crate::state::{Runtime, Sandbox};
 use crate::user_namespace;
 
 /// Timeout of a shim's shutdown; killed processes exit sooner unless they are blocked in disk I/O.
@@ -330,15 +331,7 @@ fn clean_up(sandbox: &Sandbox) -> Result<(), Error> {
     if let Some(scope) = cgroup.scope() {
         remove_cgroup(&scope)?;
     }
-    remove_dir(&sandbox.dir)
-}
-
-/// Unmounts and removes a sandbox's directory.
-pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
-    for name in [NETNS, "shm"] {
-        rootfs::unmount_all(&dir.join(name)).map_err(Error::io("unmount a sandbox's file"))?;
-    }
-    sys::remove_tree(dir).map_err(Error::io(format!("remove {}", dir.display())))
+    remove_sandbox_dir(&sandbox.dir)
 }
 
 #[cfg(test)]

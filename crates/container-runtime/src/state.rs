@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use cgroups::Cgroup;
 use container_shim::protocol::{EXIT, Exit, Reply};
@@ -15,11 +16,12 @@ use tokio::sync::{broadcast, watch};
 use tracing::Instrument;
 
 use crate::error::Error;
+use crate::ids::now;
 use crate::persisted::{self, Phase, Syncing};
 use crate::registries::RegistrySettings;
-use crate::streaming_server::Tickets;
+use crate::tickets::Tickets;
 use crate::ulimit::Ulimit;
-use crate::{archives, blocking};
+use crate::{archives, blocking, cleanup};
 
 /// Capacity of the event channel per listener.
 const EVENTS_MAX: usize = 1024;
@@ -71,13 +73,22 @@ pub(crate) struct Container {
     syncing: Mutex<Option<Syncing>>,
     phase: watch::Sender<Phase>,
     pub(crate) changing: tokio::sync::Mutex<()>,
-    pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
+    pub(crate) sample: Mutex<Option<Sample>>,
 }
 
 /// Creates a directory that only root can list and every user can traverse, including the root of a user namespace.
 fn create_passage(dir: &Path) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o711))
+}
+
+/// The last measurement of a container's resource usage.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub at: Instant,
+    pub cpu_nanos: u64,
+    pub rate: Option<u64>,
+    pub disk: Option<(Instant, u64, u64)>,
 }
 
 impl Runtime {
@@ -243,7 +254,7 @@ impl Runtime {
                 Ok(record) => self.add_container(Arc::new(Container::new(&dir, record, None))),
                 Err(error) => {
                     tracing::warn!(dir = %dir.display(), %error, "removing a container without a readable record");
-                    crate::containers::remove_dir(&dir)?;
+                    cleanup::remove_container_dir(&dir)?;
                 }
             }
         }
@@ -253,7 +264,7 @@ impl Runtime {
                 Err(error) => {
                     tracing::warn!(dir = %dir.display(), %error, "removing a sandbox without a readable record");
                     let _ = Client::new(&dir).shutdown().await;
-                    crate::sandboxes::remove_dir(&dir)?;
+                    cleanup::remove_sandbox_dir(&dir)?;
                 }
             }
         }
@@ -261,7 +272,7 @@ impl Runtime {
         for orphan in self.all_containers().into_iter().filter(|container| !known(container)) {
             let record = orphan.record();
             Cgroup::at(&record.cgroup).kill();
-            crate::containers::remove_dir(&orphan.dir)?;
+            cleanup::remove_container_dir(&orphan.dir)?;
             self.drop_container_record(&record.id);
         }
         // Releases addresses of sandboxes that were removed while the runtime was down.
@@ -456,16 +467,4 @@ fn by_id<T>(all: &BTreeMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let list = fs::read_dir(dir).map_err(Error::io(format!("list {}", dir.display())))?;
     Ok(list.flatten().map(|entry| entry.path()).collect())
-}
-
-/// Returns the current time in Unix nanoseconds, as CRI uses it.
-pub(crate) fn now() -> i64 {
-    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
-}
-
-/// Returns a random ID.
-pub(crate) fn new_id() -> String {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,22 +7,14 @@ use std::time::{Duration, Instant};
 use cgroups::{Cgroup, Pressure, Stall, Usage};
 use node_api::cri::v1;
 
+use crate::ids::now;
 use crate::persisted::Phase;
-use crate::state::{Container, Runtime, Sandbox, now};
+use crate::state::{Container, Runtime, Sample, Sandbox};
 
 /// Maximum age of a disk usage measurement, which walks a directory tree.
 const DISK_AGE_MAX: Duration = Duration::from_secs(10);
 /// Minimum interval of a CPU rate; shorter ones are too inaccurate.
 const RATE_SPAN_MIN: Duration = Duration::from_millis(100);
-
-/// The last measurement.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    at: Instant,
-    cpu_nanos: u64,
-    rate: Option<u64>,
-    disk: Option<(Instant, u64, u64)>,
-}
 
 impl Container {
     /// Returns the statistics of a running container.

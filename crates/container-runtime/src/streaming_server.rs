@@ -14,9 +14,7 @@ mod forward;
 mod process;
 mod server;
 mod spdy_wire;
-mod tickets;
 mod websocket;
 mod wire;
 
 pub(crate) use server::start;
-pub(crate) use tickets::{Ticket, Tickets};

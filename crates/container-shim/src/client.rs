@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
+use crate::connection::{receive, send};
 use crate::private;
 use crate::program::Program;
 use crate::protocol::{Exec, READY, Reply, Request, SOCKET, Sandbox, Start, State};
-use crate::shim::connection::{receive, send};
 
 /// Timeout for a shim to open its socket.
 const START_TIMEOUT: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ use oci_spec::runtime::Spec;
 use sys::SockFilter;
 
 use crate::exec_namespaces::Entering;
-use crate::shim::stdio::TerminalOffer;
+use crate::stdio::TerminalOffer;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

@@ -18,6 +18,7 @@
 //!   *Enforced by* `container_can_use_only_its_own_devices`, `container_without_device_filter_does_not_start`.
 
 mod client;
+mod connection;
 mod devices;
 mod exec_namespaces;
 mod executor;
@@ -28,6 +29,7 @@ mod program;
 pub mod protocol;
 mod seccomp;
 mod shim;
+mod stdio;
 
 pub use client::{AttachedIo, Client, ClientError, Events, ExecHandle, ExecIo, Running, spawn};
 pub use program::Program;

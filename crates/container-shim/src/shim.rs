@@ -1,10 +1,8 @@
 //! The shim process of a sandbox: one thread with one event loop that never blocks.
 
-pub(crate) mod connection;
 mod launcher;
 mod output;
 mod procfs;
-pub(crate) mod stdio;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +23,10 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::connection::{Connection, Incoming};
 use crate::log::Log;
 use crate::namespace;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
-use connection::{Connection, Incoming};
 use launcher::{Io, Report, StartedProcess, Streams, Worker};
 use output::Output;
 
@@ -518,7 +516,7 @@ fn console_socket(n: u64) -> io::Result<(UnixListener, PathBuf)> {
 fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
     let (socket, _) = listener.accept().ok()?;
     let mut fds = Vec::new();
-    connection::receive(&socket, &mut [0; 4096], &mut fds).ok()?;
+    crate::connection::receive(&socket, &mut [0; 4096], &mut fds).ok()?;
     fds.into_iter().next()
 }
 

@@ -7,7 +7,7 @@ use aws_lc_rs::cipher::{self, DecryptingKey, DecryptionContext, EncryptingKey, E
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
-use crate::transform::Error;
+use crate::error::Error;
 
 /// The AES block size, and the size of the CBC initialization vector.
 pub(crate) const BLOCK: usize = 16;

@@ -12,6 +12,7 @@
 
 mod envelope;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -22,9 +23,9 @@ use zeroize::Zeroizing;
 
 pub use envelope::{Envelope, KeySource};
 
+use crate::Random;
 use crate::aes::{DerivedGcm, Gcm, SEED};
-use crate::transform::{DataKey, Decryption};
-use crate::{Random, transform};
+pub use crate::error::KmsError as Error;
 
 /// Time for which a seed may encrypt after the plugin last confirmed its key ID.
 const SEED_LIFE: Duration = Duration::from_seconds(3 * 60);
@@ -90,60 +91,6 @@ pub enum Next {
     Keep,
     /// Let the plugin encrypt a new seed.
     Rotate,
-}
-
-/// Reasons why a plugin or its keys cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    #[error("kmsv2 Provider {name} is not healthy, error: {problem}")]
-    Unhealthy {
-        /// The plugin's name.
-        name: Str,
-        problem: String,
-    },
-    /// There is no seed yet.
-    #[error("got unexpected nil transformer")]
-    NoSeed,
-    /// The plugin did not confirm its key ID within the seed's lifetime.
-    #[error("encryptedDEKSource with keyID hash {hash:?} expired at {expired} (current time is {now})")]
-    Expired {
-        /// The hash of the key ID.
-        hash: String,
-        expired: Time,
-        /// The time of the write.
-        now: Time,
-    },
-    /// The plugin encrypted with another key than its status reports.
-    #[error("failed to rotate DEK, statusKeyIDHash={status:?}, encryptKeyIDHash={encrypted:?}")]
-    KeyMismatch {
-        /// The hash of the key ID in the status.
-        status: String,
-        /// The hash of the key ID in the Encrypt response.
-        encrypted: String,
-    },
-    /// The envelope is not valid protobuf.
-    #[error("proto: cannot parse the encrypted object")]
-    Malformed,
-    #[error("unknown encryptedDEKSourceType: {0}")]
-    UnknownSource(u64),
-    #[error("encrypted data is empty")]
-    NoData,
-    #[error("failed to validate encrypted DEK source: encrypted DEK source is empty")]
-    NoKey,
-    #[error(
-        "failed to validate encrypted DEK source: encrypted DEK source is {0} bytes, which exceeds the max size of 1024"
-    )]
-    KeyTooLarge(usize),
-    #[error("failed to validate key id: keyID is empty")]
-    NoKeyId,
-    #[error("failed to validate key id: keyID is {0} bytes, which exceeds the max size of 1024")]
-    KeyIdTooLong(usize),
-    /// The annotations are too large or have invalid keys.
-    #[error("failed to validate annotations: {0}")]
-    Annotations(String),
-    /// The plugin returned a key of the wrong length.
-    #[error("invalid seed length {0} used for key generation")]
-    SeedLength(usize),
 }
 
 #[derive(Debug, Default)]
@@ -235,7 +182,7 @@ impl Keyring {
         service: &str,
         rest: &[u8],
         path: &[u8],
-    ) -> Result<Decryption<'static>, transform::Error> {
+    ) -> Result<Decryption<'static>, crate::error::Error> {
         let envelope = Envelope::decode(rest)?;
         let request = KeyRequest::of(service, &envelope);
         let known = self.services.get(service);
@@ -331,5 +278,37 @@ impl From<field::Errors> for Error {
 impl fmt::Debug for NewSeed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("NewSeed").finish_non_exhaustive()
+    }
+}
+
+/// The result of a decryption.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decryption<'a> {
+    Value {
+        /// The decrypted bytes; those of an unencrypted value are borrowed.
+        bytes: Cow<'a, [u8]>,
+        /// Whether the value should be written again, because another key or provider encrypts now.
+        stale: bool,
+    },
+    /// A KMS plugin must first decrypt the key of this value. Once the key is in the [`Keyring`], the value can be
+    /// decrypted.
+    NeedsKey(KeyRequest),
+}
+
+/// The data key of a KMS envelope.
+#[derive(Debug)]
+pub(crate) enum DataKey {
+    /// One key for all values, the older form.
+    Plain(Gcm),
+    /// A seed from which a key per value is derived.
+    Derived(Box<DerivedGcm>),
+}
+
+impl DataKey {
+    pub(crate) fn open(&self, data: &[u8], path: &[u8]) -> Result<Vec<u8>, crate::error::Error> {
+        match self {
+            Self::Plain(key) => key.open(data, path),
+            Self::Derived(key) => key.open(data, path),
+        }
     }
 }

@@ -15,12 +15,15 @@
 
 mod aes;
 pub mod config;
+mod error;
 pub mod kms;
 mod secretbox;
 pub mod transform;
 
 pub use config::{Configuration, GroupResource};
-pub use transform::{Decryption, Error, StoredBytes, Transformers};
+pub use error::Error;
+pub use kms::Decryption;
+pub use transform::{StoredBytes, Transformers};
 
 /// A source of cryptographically secure random bytes.
 pub trait Random {

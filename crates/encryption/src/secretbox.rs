@@ -5,7 +5,7 @@ use std::fmt;
 use crypto_secretbox::aead::Aead;
 use crypto_secretbox::{KeyInit, XSalsa20Poly1305};
 
-use crate::transform::Error;
+use crate::error::Error;
 
 pub(crate) const NONCE: usize = 24;
 /// The size of the Poly1305 tag.

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use apimachinery::time::Time;
 
-use crate::aes::{self, Cbc, DerivedGcm, Gcm};
+use crate::aes::{self, Cbc, Gcm};
 use crate::config::{self, Key};
-use crate::kms::{self, KeyRequest, Keyring};
+use crate::error::Error;
+use crate::kms::{Decryption, Keyring};
 use crate::secretbox::{self, Secretbox};
 use crate::{Configuration, Random};
 
@@ -19,57 +20,8 @@ pub struct Transformers {
     providers: Vec<Provider>,
 }
 
-/// The result of a decryption.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decryption<'a> {
-    Value {
-        /// The decrypted bytes; those of an unencrypted value are borrowed.
-        bytes: Cow<'a, [u8]>,
-        /// Whether the value should be written again, because another key or provider encrypts now.
-        stale: bool,
-    },
-    /// A KMS plugin must first decrypt the key of this value. Once the key is in the [`Keyring`], the value can be
-    /// decrypted.
-    NeedsKey(KeyRequest),
-}
-
 /// A value in its stored form; an unencrypted value is borrowed.
 pub type StoredBytes<'a> = Cow<'a, [u8]>;
-
-/// Reasons why a value cannot be encrypted or decrypted, with kube-apiserver's messages.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// No provider has the value's prefix.
-    #[error("no matching prefix found")]
-    NoPrefix,
-    /// The provider has no key of that name.
-    #[error("no matching key was found for the provided {0} transformer")]
-    NoKey(&'static str),
-    #[error("the stored data was shorter than the required size")]
-    TooShort,
-    #[error("the stored data is not a multiple of the block size")]
-    BlockSize,
-    #[error("invalid PKCS7 data (empty or not padded)")]
-    NotPadded,
-    /// The padding bytes differ.
-    #[error("invalid padding on input")]
-    Padding,
-    /// The value was encrypted with another key, modified, or moved to another path.
-    #[error("cipher: message authentication failed")]
-    Authentication,
-    /// The value was encrypted with another key, or modified.
-    #[error("output array was not large enough for encryption")]
-    Secretbox,
-    /// The cryptography library returned an error.
-    #[error("the cipher failed")]
-    Cipher,
-    /// The KMS envelope is invalid, or there is no key to encrypt with.
-    #[error(transparent)]
-    Kms(#[from] kms::Error),
-    /// Several providers failed.
-    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Several(Vec<Error>),
-}
 
 #[derive(Debug)]
 struct Provider {
@@ -219,24 +171,6 @@ fn random_bytes<const N: usize>(random: &mut impl Random) -> [u8; N] {
     let mut bytes = [0; N];
     random.fill(&mut bytes);
     bytes
-}
-
-/// The data key of a KMS envelope.
-#[derive(Debug)]
-pub(crate) enum DataKey {
-    /// One key for all values, the older form.
-    Plain(Gcm),
-    /// A seed from which a key per value is derived.
-    Derived(Box<DerivedGcm>),
-}
-
-impl DataKey {
-    pub(crate) fn open(&self, data: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
-        match self {
-            Self::Plain(key) => key.open(data, path),
-            Self::Derived(key) => key.open(data, path),
-        }
-    }
 }
 
 #[cfg(test)]

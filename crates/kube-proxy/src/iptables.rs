@@ -23,8 +23,8 @@ use netlink::Protocol;
 use netlink::namespace::set_sysctl;
 use netlink::nft::Family;
 
-use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Frontend};
+use crate::settings::Settings;
 
 use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_own_chain};
 pub use program::Error;

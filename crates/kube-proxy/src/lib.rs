@@ -42,6 +42,7 @@ pub mod policy;
 pub mod run;
 pub mod service;
 pub mod service_state;
+pub mod settings;
 pub mod userspace;
 
 pub use service::{Node, Service};

@@ -26,8 +26,8 @@ use netlink::nft::{
 };
 use pod_network::pod_rules::{Side, destination, source, within};
 
-use crate::dataplane::Settings;
 use crate::service_state::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
+use crate::settings::Settings;
 
 use chains::{ClientScope, Picking, mark_rule, picking_rules};
 

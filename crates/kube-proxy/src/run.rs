@@ -18,11 +18,12 @@ use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
-use crate::dataplane::{self, Engine, Settings};
+use crate::dataplane::{self, Engine};
 use crate::health::{HealthReport, Ports};
 use crate::metrics::{Extent, Metrics};
 use crate::service::Node;
 use crate::service_state::{Changes, Rules};
+use crate::settings::Settings;
 
 /// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;

@@ -26,8 +26,8 @@ use netlink::link::{Address, Links};
 use netlink::namespace::set_sysctl;
 use tokio::task::JoinHandle;
 
-use crate::dataplane::Settings;
 use crate::service_state::{Changes, Frontend, FrontendKind};
+use crate::settings::Settings;
 
 use carry::{Front, packets, streams};
 use socket::{datagrams_at, streams_at};

@@ -2,10 +2,7 @@
 
 use crate::host::{Host, TICK_MS};
 use crate::random::Random;
-use crate::simulation::{Event, Simulation};
-
-/// End of the fault phase.
-pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
+use crate::simulation::{Event, FAULTS_UNTIL_MS, Simulation};
 
 impl Simulation {
     /// Injects one random fault. Returns the time until the next one.

@@ -3,9 +3,8 @@
 use consensus::{Change, CommittedEntry, Peer};
 use mvcc::{Alarm, AlarmChange, Command, State};
 
-use crate::faults::FAULTS_UNTIL_MS;
 use crate::host::Host;
-use crate::simulation::{Event, PendingRequest, Simulation};
+use crate::simulation::{Event, FAULTS_UNTIL_MS, PendingRequest, Simulation};
 
 /// Maximum number of concurrent members.
 const MEMBERS_MAX: usize = 5;

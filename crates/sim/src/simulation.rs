@@ -10,7 +10,6 @@ use store::replica::{FreeSpace, ProposalResult, Step};
 use crate::chronicle::Chronicle;
 use crate::clients::{KEYS, Kind, Operation, value};
 use crate::disk::SimDisk;
-use crate::faults::FAULTS_UNTIL_MS;
 use crate::host::{Down, Host, TICK_MS};
 use crate::invariants::committed_is_immutable::CommittedIsImmutable;
 use crate::invariants::leases_last::LeasesLast;
@@ -92,6 +91,8 @@ pub(crate) struct Simulation {
 const CLIENTS: u64 = 4;
 /// Time after the faults for an election and pending work.
 const HEALTHY_AFTER_MS: u64 = 5_000;
+/// End of the fault phase.
+pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
 const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
 /// Time for the last leases to expire and for all members to converge.
 const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;

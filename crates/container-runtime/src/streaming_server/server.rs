@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::spdy_wire::{self, ExpectedStreams};
-use super::tickets::Ticket;
 use super::wire::wire;
 use super::{forward, process, websocket};
 use crate::state::Runtime;
+use crate::tickets::Ticket;
 
 const VERSION_HEADER: &str = "x-stream-protocol-version";
 /// Maximum size of a client's message.

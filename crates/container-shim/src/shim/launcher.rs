@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 use sys::{ForkResult, fork};
 
 use super::procfs;
-use super::stdio;
 use crate::exec_namespaces::Entering;
 use crate::executor::Payload;
 use crate::protocol::Start;
+use crate::stdio;
 use crate::{devices, private, seccomp};
 
 /// Standard streams of the started process.

@@ -231,12 +231,12 @@ fn value_with_a_plain_dek_is_decrypted_and_stale() {
     let key = Gcm::new(&[5; 32]).unwrap();
     let mut data = Vec::new();
     key.encrypt(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
-    let envelope = kms::Envelope {
+    let envelope = crate::kms::Envelope {
         data,
         key_id: "k1".into(),
         encrypted_key: vec![1],
         annotations: BTreeMap::new(),
-        source: kms::KeySource::Key,
+        source: crate::kms::KeySource::Key,
     };
     let mut stored = b"k8s:enc:kms:v2:vault:".to_vec();
     stored.extend(envelope.encode());
@@ -262,7 +262,7 @@ fn seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
     assert!(writes(&keyring, 350).is_ok());
     assert_eq!(keyring.status("vault", &status("k2"), later(340)), Ok(Next::Rotate));
     assert_eq!(keyring.status("other", &status("k1"), NOW), Ok(Next::Rotate));
-    assert_eq!(writes(&Keyring::default(), 0), Err(Error::Kms(kms::Error::NoSeed)));
+    assert_eq!(writes(&Keyring::default(), 0), Err(Error::Kms(crate::kms::Error::NoSeed)));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn unhealthy_kms_plugin_is_not_used() {
     let seed = NewSeed::generate(&mut Counter(0));
     let encrypted = EncryptResponse { ciphertext: vec![1], key_id: "k2".into(), annotations: BTreeMap::new() };
     let mismatch = keyring.adopt("vault", &seed, encrypted.clone(), &status("k1"), NOW);
-    assert!(matches!(mismatch, Err(kms::Error::KeyMismatch { .. })));
+    assert!(matches!(mismatch, Err(crate::kms::Error::KeyMismatch { .. })));
     let annotations = BTreeMap::from([("plain".to_owned(), vec![])]);
     let named = EncryptResponse { annotations, ..encrypted };
     assert_eq!(
@@ -298,7 +298,7 @@ fn cached_keys_per_kms_plugin_are_bounded() {
             ciphertext: at.to_be_bytes().to_vec(),
             key_id: "k".into(),
             annotations: BTreeMap::new(),
-            source: kms::KeySource::Seed,
+            source: crate::kms::KeySource::Seed,
         };
         keyring.learn(&request, &[1; 32]).unwrap();
     }

@@ -9,9 +9,9 @@ use netlink::nft::Family;
 use netlink::{Cidr, Protocol};
 use sha2::{Digest, Sha256};
 
-use crate::dataplane::Settings;
 use crate::endpoints::EndpointAddr;
 use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
+use crate::settings::Settings;
 
 /// Rules by chain name.
 pub(super) type Chains = BTreeMap<String, Vec<String>>;

@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::dataplane::Settings;
 use crate::endpoints::EndpointAddr;
 use crate::service_state::{Backend, Forwarding, Frontend, FrontendKind};
+use crate::settings::Settings;
 
 use super::balance::Balance;
 

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 
 use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::dataplane::{Engine, Settings};
+use kube_proxy::dataplane::Engine;
+use kube_proxy::settings::Settings;
 use kube_proxy::{Changes, Node, Rules};
 use netlink::Cidr;
 use pod_network::RoutedNetwork;

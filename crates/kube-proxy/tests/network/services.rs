@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use apimachinery::{Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::dataplane::{Settings, clean_up};
+use kube_proxy::dataplane::clean_up;
+use kube_proxy::settings::Settings;
 
 use crate::fixture::{Fixture, ip, plain, settings};
 use crate::topology::{Namespace, Stranger, Topology};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use node_api::cri::v1;
 
 use crate::error::Error;
-use crate::state::new_id;
+use crate::ids::new_id;
 
 /// Validity of an unused ticket.
 const LIFETIME: Duration = Duration::from_secs(60);

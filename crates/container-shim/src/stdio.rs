@@ -20,7 +20,7 @@ use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::Errno;
 use sys::{ForkResult, fork};
 
-use super::connection::{receive, send};
+use crate::connection::{receive, send};
 
 /// Timeout for a process to offer its terminal.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
