@@ -33,9 +33,9 @@ const AREAS: &[Area] = &[
     },
     Area {
         name: "controllers",
-        about: "controllers, their runtime, the client and simulated nodes",
+        about: "controllers, their runtime, the client, the manifests directory and simulated nodes",
         filter: "package(controllers) + package(controller) + package(controller-runtime) + package(client) + package(hollow-node) \
-                 + package(testkit) + package(test-requirements)",
+                 + package(testkit) + package(test-requirements) + package(manifests)",
     },
     Area {
         name: "dashboard",

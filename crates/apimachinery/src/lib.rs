@@ -34,6 +34,7 @@ pub mod gvk;
 pub mod json;
 pub mod jsonpath;
 pub mod labels;
+pub mod list;
 pub mod meta;
 pub mod names;
 pub mod patch;

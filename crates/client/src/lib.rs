@@ -9,6 +9,7 @@
 //! - All caches of complete objects in a process share one copy of an object version, which equals what a remote client
 //!   reads. *Enforced by* `in_process_caches_share_objects_and_remote_caches_have_copies`.
 
+pub mod apply_set;
 pub mod backoff;
 pub mod cache;
 mod client;

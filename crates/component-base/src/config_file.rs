@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use apimachinery::{Str, Value};
 
+use crate::trust;
+
 /// Maximum size of a file.
 const BYTES_MAX: u64 = 1 << 20;
 /// Minimum similarity of an unknown key and the key that is suggested for it.
@@ -67,7 +69,7 @@ impl ConfigFile {
         if !metadata.is_file() {
             return Err(refused(" is not a regular file".to_owned()));
         }
-        if let Some(problem) = distrust(metadata.mode(), metadata.uid(), &trusted_owners()) {
+        if let Some(problem) = trust::problem("file", &metadata) {
             return Err(refused(format!(": {problem}")));
         }
         let mut text = String::new();
@@ -233,41 +235,12 @@ fn nearest<'k>(name: &str, keys: &[&'k str]) -> Option<&'k str> {
     similar.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, key)| key)
 }
 
-/// Returns the users whose files are read: root, the user of this process, and the user who runs it with sudo.
-fn trusted_owners() -> [u32; 3] {
-    let own = rustix::process::geteuid().as_raw();
-    let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
-    [0, own, sudo.unwrap_or(own)]
-}
-
-/// Returns why a file is not read.
-fn distrust(mode: u32, owner: u32, trusted: &[u32]) -> Option<String> {
-    if !trusted.contains(&owner) {
-        return Some(format!("the file belongs to user {owner}, who could change it; run `chown root` on it"));
-    }
-    (mode & 0o022 != 0).then(|| "other users can change the file; run `chmod go-w` on it".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(name: &str, text: &str) -> Result<ConfigFile, ConfigFileError> {
         ConfigFile::parse(Path::new(name), 0o644, text)
-    }
-
-    #[test]
-    fn files_that_other_users_can_change_are_not_trusted() {
-        let check = |mode: u32, owner: u32, expect: Option<&str>| {
-            let found = distrust(0o100_000 | mode, owner, &[0, 1000]);
-            assert_eq!(found.is_some(), expect.is_some(), "{mode:o} {owner}: {found:?}");
-            assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()), "{mode:o} {owner}");
-        };
-        check(0o644, 0, None);
-        check(0o600, 1000, None);
-        check(0o664, 0, Some("chmod go-w"));
-        check(0o646, 1000, Some("chmod go-w"));
-        check(0o600, 1001, Some("belongs to user 1001"));
     }
 
     #[test]

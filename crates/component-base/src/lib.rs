@@ -1,6 +1,6 @@
 //! Common parts of all components. Servers: accept loop with a connection limit, HTTP connections, TLS settings, health
 //! checks, TokenReviews and SubjectAccessReviews. Processes: leader election, Events, tracing spans, configuration files,
-//! reloaded files, rotated log files and the clock.
+//! reloaded and watched files, rotated log files and the clock.
 
 mod accept;
 pub mod clock;
@@ -11,11 +11,13 @@ pub mod events;
 mod head;
 pub mod health;
 mod idle;
+pub mod inotify;
 mod log_file;
 pub mod reload;
 pub mod reviews;
 pub mod spans;
 mod tls;
+pub mod trust;
 
 pub use accept::{Slot, accept};
 pub use connection::serve_connection;

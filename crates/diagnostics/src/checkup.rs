@@ -171,6 +171,8 @@ pub struct Cluster {
     pub store: Result<u64, String>,
     /// The last backup that was verified.
     pub backup: Option<LastBackup>,
+    /// The manifests directories, and the number of problems of each.
+    pub manifests: Vec<(String, u64)>,
 }
 
 /// A backup that was verified.

@@ -4,8 +4,9 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, backup, certs, cni, completion, config, controller_manager, convert, cri, dashboard, dns, doctor,
-    down, etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, logs, man, members,
-    metrics_server, network, node, pause, proxy, scheduler, server, shim, status, store, token, trace, up,
+    down, etcd, hello, hollow, image, ingress, install, kubeconfig, kubelet, licenses, local_path, logs, man,
+    manifests, members, metrics_server, network, node, pause, proxy, scheduler, server, shim, status, store, token,
+    trace, up,
 };
 
 /// A group of commands, in the order of `knarr --help`.
@@ -248,6 +249,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Write the manual pages of all commands into a directory",
         arguments: man::arguments,
         run: man::run,
+    },
+    Command {
+        name: "manifests",
+        group: Group::Components,
+        about: "Apply the objects in the files of a directory, and delete those that are no longer there",
+        arguments: manifests::arguments,
+        run: manifests::run,
     },
     Command {
         name: "members",

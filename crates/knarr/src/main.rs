@@ -75,6 +75,7 @@ mod local_path;
 mod log;
 mod logs;
 mod man;
+mod manifests;
 mod members;
 mod metrics_server;
 mod mounted_dashboard;

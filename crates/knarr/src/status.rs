@@ -87,7 +87,10 @@ pub(crate) async fn observe(data_dir: &Path, report: &mut Object) -> Result<()> 
     report.insert("nodes", nodes.iter().map(node).collect::<Vec<_>>());
     let leases = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
     let leases = client.list_all(&Target::within(&leases, "kube-system"), &ListOptions::default()).await?.items;
-    report.insert("leaders", leases.iter().map(leader).collect::<Vec<_>>());
+    // A released lease has no holder.
+    let held = leases.iter().filter(|lease| !lease.text_at(&["spec", "holderIdentity"]).is_empty());
+    report.insert("leaders", held.map(leader).collect::<Vec<_>>());
+    report.insert("manifests", manifests(&client).await?);
     Ok(())
 }
 
@@ -152,6 +155,17 @@ fn node(node: &Value) -> Value {
         "name": (Meta::of(node).name()), "state": state,
         "version": (info("kubeletVersion")), "runtime": (info("containerRuntimeVersion")),
     })
+}
+
+/// Returns the state of the manifests directories of all servers.
+async fn manifests(client: &Client) -> Result<Vec<Value>> {
+    let named = |(name, mut report): (String, Value)| {
+        if let Some(report) = report.as_object_mut() {
+            report.insert("applySet", name);
+        }
+        report
+    };
+    Ok(manifests::reports(client).await?.into_iter().map(named).collect())
 }
 
 fn leader(lease: &Value) -> Value {

@@ -77,7 +77,6 @@ mod hooks;
 mod housekeeping;
 mod http_client;
 mod images;
-pub mod inotify;
 mod kernel;
 mod kubelet;
 pub mod logs;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::Client;
+use component_base::inotify::Changes;
 use node_api::csi as csi_v1;
 use node_api::csi::node_client::NodeClient;
 use node_api::registration as v1;
@@ -20,7 +21,6 @@ use tonic::transport::Channel;
 use tracing::Instrument;
 
 use crate::blocking;
-use crate::inotify::Changes;
 
 /// Delay before a failed registration is retried.
 const RETRY: Duration = Duration::from_secs(5);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use apimachinery::meta::{Meta, MetaMut};
 use apimachinery::{Key, Value, value, yaml};
 use client::{Client, DeleteOptions, Target, WriteOptions};
+use component_base::inotify::Changes;
 use controller::kinds;
 use futures_util::future::select_all;
 use tokio::sync::watch;
 
-use crate::inotify::Changes;
 use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod};
 
 /// Maximum size of a manifest.

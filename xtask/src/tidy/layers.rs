@@ -53,6 +53,7 @@ const LAYERS: &[Layer] = &[
             "dns",
             "metrics-server",
             "ingress",
+            "manifests",
             "dashboard",
         ],
     },

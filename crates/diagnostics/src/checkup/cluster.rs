@@ -8,7 +8,10 @@ const DAYS_MIN: u64 = 30;
 const READ_SLOW_MICROS: u64 = 100_000;
 
 pub(super) fn evaluate(cluster: &Cluster) -> Vec<Row> {
-    vec![api(cluster), store(cluster), nodes(cluster), dns(cluster), certificates(cluster), backup(cluster)]
+    let rows = [api(cluster), store(cluster), nodes(cluster), dns(cluster), certificates(cluster), backup(cluster)];
+    rows.into_iter()
+        .chain(cluster.manifests.iter().map(|(directory, problems)| manifests(directory, *problems)))
+        .collect()
 }
 
 fn api(cluster: &Cluster) -> Row {
@@ -90,6 +93,12 @@ fn backup(cluster: &Cluster) -> Row {
     row
 }
 
+/// A directory that was never used has no row.
+fn manifests(directory: &str, problems: u64) -> Row {
+    let row = Row::new("manifests", directory, format!("{problems} problems"));
+    if problems == 0 { row } else { row.but(CheckResult::Warn, "`knarr status` shows files, lines and reasons") }
+}
+
 fn millis(micros: u64) -> String {
     format!("responds in {}.{:01} ms", micros / 1000, micros % 1000 / 100)
 }
@@ -98,6 +107,12 @@ fn millis(micros: u64) -> String {
 mod tests {
     use super::super::LastBackup;
     use super::*;
+
+    #[test]
+    fn manifests_that_are_not_applied_are_a_warning() {
+        let verdicts = [0, 2].map(|problems| manifests("/m", problems).verdict);
+        assert_eq!(verdicts, [CheckResult::Pass, CheckResult::Warn]);
+    }
 
     #[test]
     fn late_scheduled_backup_is_a_warning() {
@@ -115,6 +130,7 @@ mod tests {
                 certificates: Vec::new(),
                 store: Ok(1),
                 backup,
+                manifests: Vec::new(),
             };
             let row = super::backup(&cluster);
             assert!(row.found.starts_with(found), "{row:?}");

@@ -359,6 +359,7 @@ mod tests {
             certificates: vec![("apiserver".into(), 300), ("ca".into(), 3000)],
             store: Ok(800),
             backup: None,
+            manifests: Vec::new(),
         }
     }
 

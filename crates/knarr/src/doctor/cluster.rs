@@ -38,6 +38,7 @@ pub(super) async fn observe(data_dir: &Path, process: u32) -> Cluster {
         certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
         store: Err("not checked".to_owned()),
         backup: Record::read(data_dir).as_ref().map(last_backup),
+        manifests: Vec::new(),
     };
     let client = match admin_client::config(data_dir).and_then(|config| admin_client::admin(&config)) {
         Ok(client) => client,
@@ -49,6 +50,7 @@ pub(super) async fn observe(data_dir: &Path, process: u32) -> Cluster {
     cluster.failed_checks = within(admin_client::failed_checks(&client)).await;
     cluster.store = within(read(&client)).await;
     cluster.nodes = within(nodes(&client)).await.unwrap_or_default();
+    cluster.manifests = within(manifest_problems(&client)).await.unwrap_or_default();
     cluster.dns = match within(server(&client)).await {
         Ok(Some(server)) => Some(within(resolve(server)).await),
         Ok(None) => None,
@@ -85,6 +87,14 @@ async fn nodes(client: &Client) -> Result<Vec<(String, bool)>> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let all = client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items;
     Ok(all.iter().map(|node| (Meta::of(node).name().to_owned(), admin_client::is_ready(node) == Some(true))).collect())
+}
+
+async fn manifest_problems(client: &Client) -> Result<Vec<(String, u64)>> {
+    let problems = |report: Value| {
+        let count = report.int_at(&["problemCount"]).unwrap_or_default();
+        (report.text_at(&["directory"]).to_owned(), u64::try_from(count).unwrap_or_default())
+    };
+    Ok(manifests::reports(client).await?.into_iter().map(|(_, report)| problems(report)).collect())
 }
 
 /// Returns the address of the cluster's DNS server from the EndpointSlices of its Service.

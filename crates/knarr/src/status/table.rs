@@ -55,6 +55,11 @@ pub(super) fn of(report: &Value) -> String {
         let renewed = if renewed.is_empty() { renewed } else { format!(", renewed at {renewed}") };
         field("leader", &format!("{lease} is {holder}{renewed}"));
     }
+    for manifests in items(report, "manifests") {
+        for line in manifests_lines(manifests) {
+            field("manifests", &line);
+        }
+    }
     let servers: Vec<&str> = items(report, "servers").iter().filter_map(Value::as_str).collect();
     if report.get("servers").is_some() {
         let advice = "run `knarr status` on one of them for the state of the cluster";
@@ -74,6 +79,32 @@ fn store_lines(store: &Object) -> Vec<String> {
             ["name", "role", "alarm", "reach"].map(|key| member.str_at(&[key]).unwrap_or_default());
         let peers: Vec<&str> = items(member, "peerURLs").iter().filter_map(Value::as_str).collect();
         lines.push(format!("member {name} is {role}, {reach}, alarm: {alarm}, at {}", peers.join(",")));
+    }
+    lines
+}
+
+/// Returns the state of a manifests directory, and each of its problems.
+fn manifests_lines(manifests: &Value) -> Vec<String> {
+    let count = |key: &str| manifests.int_at(&[key]).unwrap_or_default();
+    let plural = |count: i64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (directory, set) = (manifests.text_at(&["directory"]), manifests.text_at(&["applySet"]));
+    let mut summary =
+        format!("{directory}: {}, {}", plural(count("files"), "file"), plural(count("objects"), "object"));
+    let claims = items(manifests, "claims").len();
+    if claims > 0 {
+        summary += &format!(", {claims} applied by another server");
+    }
+    let problems = count("problemCount");
+    if problems > 0 {
+        summary += &format!(", {}", plural(problems, "problem"));
+    }
+    let mut lines = vec![format!("{summary} ({set})")];
+    for problem in items(manifests, "problems") {
+        let [file, object, message] = ["file", "object", "message"].map(|key| problem.text_at(&[key]));
+        let line = problem.int_at(&["line"]).filter(|line| *line > 0).map(|line| format!(":{line}"));
+        let place = format!("{file}{}", line.unwrap_or_default());
+        let parts = [place.as_str(), object, message].into_iter().filter(|part| !part.is_empty());
+        lines.push(parts.collect::<Vec<_>>().join(": "));
     }
     lines
 }
@@ -100,6 +131,11 @@ mod tests {
             "store": {"members": [{"name": "n", "role": "leader", "alarm": "none", "reach": "reachable", "peerURLs": ["https://a:2380"]}]},
             "nodes": [{"name": "n", "state": "ready", "version": "v1", "runtime": "knarr://1"}],
             "leaders": [{"lease": "kube-scheduler", "holder": "h"}, {"lease": "l", "holder": "h", "renewed": "2026-01-01T00:00:00Z"}],
+            "manifests": [{"applySet": "knarr-manifests-n", "directory": "/d", "files": 1, "objects": 2, "problemCount": 2,
+                "claims": ["ConfigMap default/a"], "problems": [
+                    {"file": "a.yaml", "line": 3, "object": "", "message": "broken"},
+                    {"file": "a.yaml", "line": 0, "object": "Pod default/a", "message": "invalid"},
+                ]}],
         });
         let expect = "\
 cluster          process 7, ready
@@ -113,6 +149,9 @@ store            member n is leader, reachable, alarm: none, at https://a:2380
 node             n is ready, v1, knarr://1
 leader           kube-scheduler is h
 leader           l is h, renewed at 2026-01-01T00:00:00Z
+manifests        /d: 1 file, 2 objects, 1 applied by another server, 2 problems (knarr-manifests-n)
+manifests        a.yaml:3: broken
+manifests        a.yaml: Pod default/a: invalid
 ";
         assert_eq!(of(&report), expect);
     }

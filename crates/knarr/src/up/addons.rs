@@ -2,6 +2,7 @@
 
 mod gateway;
 mod ingress;
+mod manifests;
 mod metrics;
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ pub(crate) async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     ingress::delete_if_disabled(&client, options).await?;
     gateway::delete_if_disabled(&client, options).await?;
     let objects = objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?);
-    for (resource, object) in objects.chain(ingress::objects(options)) {
+    for (resource, object) in objects.chain(ingress::objects(options)).chain(manifests::objects(options)) {
         put(&client, &resource, object).await?;
     }
     for (resource, object) in initial(options) {

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use client::backoff::Backoff;
+use component_base::inotify::Changes;
 use diagnostics::chain;
-use kubelet::inotify::Changes;
 use netlink::Cidr;
 use netlink::namespace;
 use pod_network::RoutedNetwork;

@@ -18,8 +18,8 @@ use pki::{CertificateAuthority, Pki, Subject, Usage};
 use super::{Options, preflight};
 use crate::component::ProcessContext;
 use crate::{
-    apiserver, controller_manager, dns, etcd, ingress, kubelet, local_path, metrics_server, mounted_dashboard, network,
-    proxy, scheduler,
+    apiserver, controller_manager, dns, etcd, ingress, kubelet, local_path, manifests, metrics_server,
+    mounted_dashboard, network, proxy, scheduler,
 };
 
 /// Client port of a store member.
@@ -34,6 +34,10 @@ pub(crate) const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 pub(crate) const METRICS: &str = "metrics";
 /// Name of the ingress controller for `--disable`. Its IngressClass is deleted if it is disabled.
 pub(crate) const INGRESS: &str = "ingress";
+/// Name of the component that applies the manifests directory, for `--disable`.
+pub(crate) const MANIFESTS: &str = "manifests";
+/// Prefix of the names of the servers' ApplySets.
+const MANIFESTS_OF: &str = "knarr-manifests-";
 
 /// The future of a running component. It completes only when the component stops.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -199,6 +203,16 @@ pub(crate) const ROWS: &[Row] = &[
         flags: ingress_flags,
         arguments: ingress::arguments,
         run: |matches, shared| Box::pin(async move { ingress::start(&matches, shared.in_process.as_ref()).await }),
+    },
+    Row {
+        part: MANIFESTS,
+        name: "manifests",
+        role: Placement::Server,
+        own_flags: "manifests-arg",
+        kubeconfig: "manifests",
+        flags: manifests_flags,
+        arguments: manifests::arguments,
+        run: |matches, shared| Box::pin(async move { manifests::start(&matches, shared.in_process.as_ref()).await }),
     },
     Row {
         part: "dashboard",
@@ -439,6 +453,7 @@ impl Layout {
             component("local-path", component::LOCAL_PATH),
             row("metrics", "knarr:metrics", ""),
             row("ingress", "knarr:ingress", ""),
+            row("manifests", "knarr:manifests", ""),
         ]
     }
 }
@@ -619,6 +634,16 @@ fn ingress_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("bind-address", list(&layout.addresses)),
         ("http-port", options.ingress_http_port.to_string()),
         ("https-port", options.ingress_https_port.to_string()),
+        ("leader-elect", elects(options)),
+    ])
+}
+
+fn manifests_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("manifests"))),
+        ("dir", path(layout.data_dir.join("manifests"))),
+        // Each server has its own directory, and thus its own set.
+        ("name", format!("{MANIFESTS_OF}{}", layout.node_name)),
         ("leader-elect", elects(options)),
     ])
 }

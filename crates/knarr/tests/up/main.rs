@@ -6,6 +6,7 @@ mod dashboard;
 mod examples;
 mod gateway;
 mod logs;
+mod manifests;
 mod network;
 mod nodes;
 mod operate;

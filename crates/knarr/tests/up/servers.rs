@@ -340,6 +340,7 @@ fn sequential_server_failures_lose_no_acknowledged_writes() {
     agent_announces_load_balancer_addresses(&segment);
     looking_at_an_agent_leaves_its_trust_alone(&segment);
     certificates_of_the_store_are_made_anew(&segment);
+    manifest_on_all_servers_is_applied_once_and_deleted_with_the_last(&segment);
 
     let mut taken = AcknowledgedWrites::default();
     // The leader is killed and restarts automatically.
@@ -426,6 +427,28 @@ fn looking_at_an_agent_leaves_its_trust_alone(segment: &Segment) {
 }
 
 /// Rotates the store's certificates without a restart. Clients and members accept the new ones.
+fn manifest_on_all_servers_is_applied_once_and_deleted_with_the_last(segment: &Segment) {
+    let file = |server: usize| segment.data(server).join("manifests/app.yaml");
+    for server in SERVERS {
+        std::fs::write(file(server), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\n").unwrap();
+    }
+    let status = segment.line(1, "status");
+    segment.eventually(1, &status, |status| {
+        let count = |text: &str| status.matches(text).count();
+        (count("1 file, 1 object (knarr-manifests-s"), count("0 objects, 1 applied by another server")) == (1, 2)
+    });
+    let uid = || segment.output_of(1, "kubectl get configmap app -o jsonpath={.metadata.uid}");
+    let first = uid();
+    for server in &SERVERS[..2] {
+        std::fs::remove_file(file(*server)).unwrap();
+        let gone = format!("0 files, 0 objects (knarr-manifests-s{server})");
+        segment.eventually(1, &status, |status| status.contains(&gone) && status.contains("1 file, 1 object"));
+        assert_eq!(uid(), first, "the object was handed over");
+    }
+    std::fs::remove_file(file(SERVERS[2])).unwrap();
+    segment.eventually(1, "kubectl get configmap app", |error| error.contains("NotFound"));
+}
+
 fn certificates_of_the_store_are_made_anew(segment: &Segment) {
     let served_certificate = |server: usize, port: u16| {
         let pki = segment.data(1).join("pki");

@@ -7,7 +7,7 @@ use super::*;
 
 /// Components other than the API server and the store, which start faster alone.
 pub(super) const ALONE: &str =
-    "--disable controller-manager,scheduler,kubelet,proxy,network,dns,local-path,metrics,ingress,dashboard";
+    "--disable controller-manager,scheduler,kubelet,proxy,network,dns,local-path,metrics,ingress,manifests,dashboard";
 
 fn knarr(arguments: &[&str]) -> Output {
     Command::new(KNARR).args(arguments).env("KNARR_CONFIG", "").output().unwrap()

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::list::{self, KindMissing};
 use apimachinery::{Value, json, yaml};
 use bytes::Bytes;
 use client::{Client, Config, Settings};
@@ -198,32 +199,14 @@ fn check_type(object: &Value, source: &str) -> Result<(), Failure> {
     )))
 }
 
-fn flatten(mut object: Value, source: &str, out: &mut Vec<Document>) -> Result<(), Failure> {
-    let kind = object.str_at(&["kind"]).unwrap_or_default().to_owned();
-    if kind.is_empty() {
+fn flatten(object: Value, source: &str, out: &mut Vec<Document>) -> Result<(), Failure> {
+    let mut objects = Vec::new();
+    let flattened = list::flatten(object, &mut objects);
+    out.extend(objects.into_iter().map(|object| Document { object, source: source.to_owned() }));
+    flattened.map_err(|KindMissing(object)| {
         let text = json::to_string(&object);
-        return Err(Failure::new(format!("unable to decode {source:?}: Object 'Kind' is missing in '{text}'")));
-    }
-    let is_list = object.get("items").is_some_and(|items| items.as_array().is_some());
-    if !is_list {
-        out.push(Document { object, source: source.to_owned() });
-        return Ok(());
-    }
-    let api_version = object.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
-    let items = match object.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
-    };
-    for mut item in items {
-        if let (Some(item), Some(item_kind)) =
-            (item.as_object_mut(), kind.strip_suffix("List").filter(|kind| !kind.is_empty()))
-        {
-            item.get_or_insert_with("kind", || item_kind.into());
-            item.get_or_insert_with("apiVersion", || api_version.as_str().into());
-        }
-        flatten(item, source, out)?;
-    }
-    Ok(())
+        Failure::new(format!("unable to decode {source:?}: Object 'Kind' is missing in '{text}'"))
+    })
 }
 
 /// Returns the files of a path: itself, the files of a directory, or the matches of a pattern.

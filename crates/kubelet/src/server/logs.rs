@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use apimachinery::time::{Duration, Time};
 use bytes::Bytes;
+use component_base::inotify::Changes;
 use http::{Response, StatusCode};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -14,7 +15,6 @@ use tracing::Instrument;
 
 use super::{Body, ParsedRequest, Server, streamed, text};
 use crate::blocking;
-use crate::inotify::Changes;
 use crate::pod::Pod;
 use crate::runtime::Runtime;
 
