@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Reload, Rule};
-use crate::kms::{EncryptResponse, NewSeed, Next, Status};
+use crate::kms::{EncryptResponse, Envelope, KeyRequest, KeySource, NewSeed, Next, Status};
 
 /// Deterministic bytes that differ on every call.
 struct Counter(u8);
@@ -231,12 +231,12 @@ fn value_with_a_plain_dek_is_decrypted_and_stale() {
     let key = Gcm::new(&[5; 32]).unwrap();
     let mut data = Vec::new();
     key.encrypt(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
-    let envelope = crate::kms::Envelope {
+    let envelope = Envelope {
         data,
         key_id: "k1".into(),
         encrypted_key: vec![1],
         annotations: BTreeMap::new(),
-        source: crate::kms::KeySource::Key,
+        source: KeySource::Key,
     };
     let mut stored = b"k8s:enc:kms:v2:vault:".to_vec();
     stored.extend(envelope.encode());
@@ -298,7 +298,7 @@ fn cached_keys_per_kms_plugin_are_bounded() {
             ciphertext: at.to_be_bytes().to_vec(),
             key_id: "k".into(),
             annotations: BTreeMap::new(),
-            source: crate::kms::KeySource::Seed,
+            source: KeySource::Seed,
         };
         keyring.learn(&request, &[1; 32]).unwrap();
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use apimachinery::{Key, Value, value};
 use kube_proxy::config::Mode;
-use kube_proxy::dataplane::{Engine, Settings};
+use kube_proxy::dataplane::Engine;
+use kube_proxy::settings::Settings;
 use kube_proxy::{Node, Rules};
 
 use crate::percentile;
