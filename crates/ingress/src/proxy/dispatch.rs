@@ -70,7 +70,7 @@ impl DispatchError {
 }
 
 /// Sends a request until an endpoint answers. Only requests of which no byte was sent are sent again, and safe requests
-/// whose pooled connection the endpoint closed meanwhile.
+/// whose connection the endpoint closed instead of answering: its process terminates before the table changes.
 pub(super) async fn send(
     shared: &Arc<Shared>,
     upstream: &Upstream,
@@ -99,12 +99,7 @@ async fn attempt_endpoints(
         if let Some(pooled) = endpoint.pooled(wire) {
             match exchange(endpoint, pooled, prepare(request, wire, endpoint), &limits).await {
                 Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
-                Err(Failed { error, request: Some(again), is_sent })
-                    if !is_sent || error.is_closed() && is_replayable(&again) =>
-                {
-                    request = *again;
-                }
-                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
+                Err(failed) => (request, _) = failed.retry()?,
             }
             shared.metrics.count_retry();
         }
@@ -112,11 +107,7 @@ async fn attempt_endpoints(
         match endpoint.connect(wire, &limits).await {
             Ok(connection) => match exchange(endpoint, connection, prepare(request, wire, endpoint), &limits).await {
                 Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
-                Err(Failed { error, request: Some(again), is_sent: false }) => {
-                    request = *again;
-                    failure = DispatchError::Exchange(error);
-                }
-                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
+                Err(failed) => (request, failure) = failed.retry()?,
             },
             Err(error) => {
                 let endpoint = endpoint.address();
@@ -128,6 +119,7 @@ async fn attempt_endpoints(
     }
     Err(failure)
 }
+
 /// Sends a request over a connection. An HTTP/1 connection returns to the pool when the response has ended.
 async fn exchange(
     endpoint: &Arc<Endpoint>,
@@ -157,6 +149,19 @@ fn failed(mut error: TrySendError<Request<Body>>, replay: Option<Request<Body>>)
     let unsent = error.take_message();
     let is_sent = unsent.is_none();
     Failed { error: error.into_error().into(), request: unsent.or(replay).map(Box::new), is_sent }
+}
+
+impl Failed {
+    /// Returns the request if it may be sent again, with the failure if no endpoint is left.
+    fn retry(self) -> Result<(Request<Body>, DispatchError), DispatchError> {
+        let (is_sent, is_closed) = (self.is_sent, self.error.is_closed());
+        let request = self.request.filter(|request| !is_sent || is_closed && is_replayable(request));
+        let error = DispatchError::Exchange(self.error);
+        match request {
+            Some(request) => Ok((*request, error)),
+            None => Err(error),
+        }
+    }
 }
 
 impl ExchangeError {
