@@ -126,10 +126,20 @@ fn parse(buffer: &mut BytesMut, limits: &HeadLimits) -> Result<Option<RequestHea
         headers.append(name, value);
     }
     let uri = Uri::from_maybe_shared(slice(target)).map_err(|_| RequestHeadError::Value)?;
+    let method = method.filter(|method| is_target(&uri, method)).ok_or(RequestHeadError::Value)?;
     let (mut parts, ()) = Request::new(()).into_parts();
-    (parts.method, parts.uri, parts.version) = (method.ok_or(RequestHeadError::Value)?, uri, version);
+    (parts.method, parts.uri, parts.version) = (method, uri, version);
     parts.headers = headers;
     describe(parts).map(Some)
+}
+
+/// Whether a target has a form that the method allows (RFC 9112, section 3.2).
+fn is_target(uri: &Uri, method: &Method) -> bool {
+    match (uri.scheme_str(), uri.authority()) {
+        (Some(scheme), Some(_)) => matches!(scheme, "http" | "https"),
+        (None, Some(_)) => *method == Method::CONNECT,
+        _ => uri.path().starts_with('/') || uri.path() == "*" && *method == Method::OPTIONS,
+    }
 }
 
 /// Reads the headers that concern the connection.
@@ -196,6 +206,9 @@ mod tests {
         assert!(read("GET / HTTP/1.1|Host: a|").unwrap().is_none());
         assert!(read("POST / HTTP/1.1|Content-Length: 1|Expect: 100-Continue||").unwrap().unwrap().expects_continue);
         assert!(!read("GET / HTTP/1.1|Expect: 100-continue||").unwrap().unwrap().expects_continue);
+        for (method, target) in [("OPTIONS", "*"), ("CONNECT", "a:80"), ("GET", "HTTP://a?b"), ("GET", "/*")] {
+            assert!(read(&format!("{method} {target} HTTP/1.1||")).unwrap().is_some(), "{target}");
+        }
     }
 
     #[test]
@@ -216,6 +229,9 @@ mod tests {
         check("GET / HTTP/1.1|X: a\rb||", RequestHeadError::Malformed(httparse::Error::HeaderValue));
         check("GET / HTTP/2.0||", RequestHeadError::Malformed(httparse::Error::Version));
         check("nonsense||", RequestHeadError::Malformed(httparse::Error::Token));
+        for target in ["a.test", "a.test:80", "*", "a/b", "ftp://a.test/", "http:///a"] {
+            check(&format!("GET {target} HTTP/1.1|Host: a.test||"), RequestHeadError::Value);
+        }
     }
 
     #[test]
