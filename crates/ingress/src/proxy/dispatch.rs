@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::header::HOST;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
@@ -196,11 +197,17 @@ fn prepare(mut request: Request<Body>, wire: Wire, endpoint: &Endpoint) -> Reque
         Wire::Http1 => {
             *request.version_mut() = Version::HTTP_11;
             *request.uri_mut() = path.into();
+            // HTTP/1.0 clients need not name a host, HTTP/1.1 servers reject requests without one.
+            if !request.headers().contains_key(HOST)
+                && let Ok(host) = HeaderValue::try_from(endpoint.address().to_string())
+            {
+                request.headers_mut().insert(HOST, host);
+            }
         }
         Wire::Http2 => {
             *request.version_mut() = Version::HTTP_2;
-            let host = request.headers_mut().remove(http::header::HOST);
-            let host = host.as_ref().map_or(&b""[..], http::HeaderValue::as_bytes);
+            let host = request.headers_mut().remove(HOST);
+            let host = host.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
             let given = http::uri::Authority::try_from(host).ok().or_else(|| request.uri().authority().cloned());
             let authority = given
                 .unwrap_or_else(|| endpoint.address().to_string().parse().expect("a socket address is an authority"));

@@ -68,7 +68,9 @@ impl RequestFraming {
 /// Appends the head of a request. Only the framing decides about the headers that frame the body.
 pub(super) fn encode(request: &Request<Body>, framing: RequestFraming, out: &mut BytesMut) {
     let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    for part in [request.method().as_str(), " ", path, " HTTP/1.1\r\n"] {
+    // The path of `http://a.test?b` is empty.
+    let start = if path.starts_with(['/', '*']) { "" } else { "/" };
+    for part in [request.method().as_str(), " ", start, path, " HTTP/1.1\r\n"] {
         out.put_slice(part.as_bytes());
     }
     let mut has_length = false;
@@ -263,6 +265,11 @@ mod tests {
         check(Method::GET, &["host: a"], body::empty(), "GET /a?b HTTP/1.1|host: a||");
         check(Method::GET, &["content-length: 0"], body::empty(), "GET /a?b HTTP/1.1|content-length: 0||");
         check(Method::POST, &[], body::empty(), "POST /a?b HTTP/1.1|content-length: 0||");
+        let mut query = Request::new(body::empty());
+        *query.uri_mut() = "http://a.test?b".parse().unwrap();
+        let mut out = BytesMut::new();
+        encode(&query, RequestFraming::Empty, &mut out);
+        assert_eq!(&out[..], b"GET /?b HTTP/1.1\r\n\r\n");
         check(
             Method::PUT,
             &["content-length: 9", "transfer-encoding: chunked", "x: 1"],
