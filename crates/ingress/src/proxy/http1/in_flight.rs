@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Request, StatusCode};
 use http_body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
@@ -162,7 +162,10 @@ impl InFlight {
             }
         };
         match written {
-            Ok(()) if matches!(self.sending, Sending::Flush) => self.sending = Sending::Done,
+            Ok(()) if matches!(self.sending, Sending::Flush) => {
+                self.sending = Sending::Done;
+                self.stream.write = BytesMut::new();
+            }
             Ok(()) => {}
             Err(error) => self.sending = Sending::Broken(error),
         }
