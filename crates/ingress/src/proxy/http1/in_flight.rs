@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use http_body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 
-use super::head::{self, RequestFraming, ResponseHead};
+use super::head::{self, HeadSearch, RequestFraming, ResponseHead};
 use super::{Failed, Http1Error, Stream};
 use crate::proxy::body::{Body, BodyError};
 
@@ -24,6 +24,7 @@ pub(super) struct InFlight {
     sending: Sending,
     /// Whether a byte was written, or taken from the body.
     is_sent: bool,
+    head: HeadSearch,
     informational: usize,
 }
 
@@ -48,7 +49,7 @@ impl InFlight {
             RequestFraming::Chunked => Sending::Body(None),
         };
         let has_body = framing != RequestFraming::Empty;
-        InFlight { stream, request, has_body, sending, is_sent: false, informational: 0 }
+        InFlight { stream, request, has_body, sending, is_sent: false, head: HeadSearch::default(), informational: 0 }
     }
 
     pub(super) fn stream(&mut self) -> &mut Stream {
@@ -74,7 +75,7 @@ impl InFlight {
     pub(super) fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseHead, Http1Error>> {
         self.poll_send(context)?;
         loop {
-            let Some(head) = head::parse(&mut self.stream.read, self.request.method())? else {
+            let Some(head) = head::read(&mut self.head, &mut self.stream.read, self.request.method())? else {
                 match ready!(self.stream.poll_read(context)) {
                     Ok(()) => continue,
                     Err(error) => return Poll::Ready(Err(self.cause(error))),

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 
 use super::chunked::Chunked;
 use super::decoder::Decoder;
-use super::head;
+use super::head::{self, HeadSearch};
 
 /// Most headers of a request, whatever the settings are.
 const HEADERS_MAX: usize = 128;
@@ -58,39 +58,19 @@ impl RequestHeadError {
     }
 }
 
-/// Reads heads from the start of a buffer that grows. An incomplete head is parsed once: further bytes are only searched for
-/// its end, so that a client that sends single bytes causes no more work than others.
-#[derive(Debug, Default)]
-pub(super) struct HeadReader {
-    searched: usize,
-}
-
-impl HeadReader {
-    /// Takes the head of a request, if it is complete.
-    pub(super) fn read(
-        &mut self,
-        buffer: &mut BytesMut,
-        limits: &HeadLimits,
-    ) -> Result<Option<RequestHead>, RequestHeadError> {
-        if buffer.is_empty() {
-            return Ok(None);
-        }
-        let parsed = if self.searched == 0 || has_empty_line(&buffer[self.searched.saturating_sub(3)..]) {
-            parse(buffer, limits)?
-        } else {
-            None
-        };
-        if parsed.is_none() && buffer.len() > limits.bytes_max {
-            return Err(RequestHeadError::TooLarge);
-        }
-        self.searched = if parsed.is_some() { 0 } else { buffer.len() };
-        Ok(parsed)
+/// Takes the head of a request from the start of a buffer, if it is complete.
+pub(super) fn read(
+    search: &mut HeadSearch,
+    buffer: &mut BytesMut,
+    limits: &HeadLimits,
+) -> Result<Option<RequestHead>, RequestHeadError> {
+    let parsed = if search.is_due(buffer) { parse(buffer, limits)? } else { None };
+    match parsed {
+        Some(_) => *search = HeadSearch::default(),
+        None if search.is_over(limits.bytes_max) => return Err(RequestHeadError::TooLarge),
+        None => {}
     }
-}
-
-fn has_empty_line(bytes: &[u8]) -> bool {
-    let ends_line = |at: usize| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
-    bytes.iter().enumerate().any(|(at, byte)| *byte == b'\n' && ends_line(at))
+    Ok(parsed)
 }
 
 fn parse(buffer: &mut BytesMut, limits: &HeadLimits) -> Result<Option<RequestHead>, RequestHeadError> {
@@ -183,7 +163,8 @@ mod tests {
 
     /// Parses a request, with `|` for line breaks.
     fn read(text: &str) -> Result<Option<RequestHead>, RequestHeadError> {
-        HeadReader::default().read(&mut BytesMut::from(text.replace('|', "\r\n").as_bytes()), &LIMITS)
+        let mut buffer = BytesMut::from(text.replace('|', "\r\n").as_bytes());
+        super::read(&mut HeadSearch::default(), &mut buffer, &LIMITS)
     }
 
     #[test]
@@ -247,13 +228,13 @@ mod tests {
 
     #[test]
     fn heads_are_read_however_they_arrive() {
-        let text = "GET /a?b HTTP/1.1\r\nHost: a.test\r\nX-Empty:\r\n\r\nnext";
+        let text = "\r\nGET /a?b HTTP/1.1\r\nHost: a.test\r\nX-Empty:\r\n\r\nnext";
         for piece_bytes in 1..=text.len() {
-            let (mut reader, mut buffer, mut found) = (HeadReader::default(), BytesMut::new(), None);
+            let (mut search, mut buffer, mut found) = (HeadSearch::default(), BytesMut::new(), None);
             for piece in text.as_bytes().chunks(piece_bytes) {
                 buffer.extend_from_slice(piece);
                 if found.is_none() {
-                    found = reader.read(&mut buffer, &LIMITS).unwrap();
+                    found = super::read(&mut search, &mut buffer, &LIMITS).unwrap();
                 }
             }
             let head = found.unwrap_or_else(|| panic!("pieces of {piece_bytes} bytes"));

@@ -1,8 +1,8 @@
 //! HTTP/1.1 from clients: the task of a connection reads a request, calls the service and writes its response.
 //!
 //! ```text
-//! HeadReader ──RequestHead──> service ──Response──> ResponseWriter ──> the next request
-//!                 └──RequestStream─┘        └──101──> OnUpgrade
+//! RequestHead ──Request──> service ──Response──> ResponseWriter ──> the next request
+//!    └──RequestStream──┘      └──101──> OnUpgrade
 //! ```
 //!
 //! A connection that waits for a request has no buffers.
@@ -22,7 +22,8 @@ use tokio::time::Instant;
 
 use super::client_io::{RequestStream, SharedIo};
 use super::decoder::Decoder;
-use super::request_head::{HeadLimits, HeadReader, RequestHead, RequestHeadError};
+use super::head::HeadSearch;
+use super::request_head::{self, HeadLimits, RequestHead, RequestHeadError};
 use super::response_head::{self, Answered, BodyFraming};
 use super::{Socket, Upgraded};
 use crate::proxy::body::{Body, BodyError};
@@ -78,7 +79,7 @@ struct Server<F, E, O> {
     io: SharedIo,
     limits: ServerLimits,
     service: F,
-    heads: HeadReader,
+    head: HeadSearch,
     ending: Woken<E>,
     overdue: Woken<O>,
 }
@@ -112,7 +113,7 @@ where
 {
     let io = SharedIo::new(Box::new(socket), start);
     let overdue = Woken::new(overdue(io.clone(), limits.head_timeout));
-    let mut server = Server { io, limits, service, heads: HeadReader::default(), ending: Woken::new(ending), overdue };
+    let mut server = Server { io, limits, service, head: HeadSearch::default(), ending: Woken::new(ending), overdue };
     server.run().await
 }
 
@@ -162,7 +163,7 @@ where
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<RequestHead>, ServerError>> {
         let mut io = self.io.lock();
         loop {
-            if let Some(head) = self.heads.read(&mut io.read, &self.limits.head)? {
+            if let Some(head) = request_head::read(&mut self.head, &mut io.read, &self.limits.head)? {
                 io.head_deadline = None;
                 return Poll::Ready(Ok(Some(head)));
             }
