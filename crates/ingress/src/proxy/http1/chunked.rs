@@ -98,9 +98,18 @@ fn has_line_break(line: &[u8]) -> bool {
     line.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
+/// Whether all lines end with CRLF.
+fn has_crlf_only(lines: &[u8]) -> bool {
+    lines.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
+}
+
 fn trailers(buffer: &mut BytesMut) -> Result<Option<Piece>, ChunkError> {
     let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
     let (length, trailers) = match httparse::parse_headers(buffer, &mut fields) {
+        // Another parser may take a single line feed for a part of the value, and the trailers for longer.
+        Ok(httparse::Status::Complete((length, _))) if !has_crlf_only(&buffer[..length]) => {
+            return Err(ChunkError::Trailers);
+        }
         Ok(httparse::Status::Complete((length, fields))) => {
             let mut trailers = HeaderMap::new();
             for field in fields {
@@ -171,6 +180,8 @@ mod tests {
         check("5;a\rb|hello|", ChunkError::Size);
         check("5|helloX|", ChunkError::Break);
         check("0|bad trailer||", ChunkError::Trailers);
+        check("0|X: 1\n|", ChunkError::Trailers);
+        check("0|X: 1|\n", ChunkError::Trailers);
         check(&format!("5;{}", "x".repeat(LINE_BYTES_MAX + 10)), ChunkError::Size);
         check(&format!("0|X: {}", "x".repeat(TRAILERS_BYTES_MAX + 10)), ChunkError::Trailers);
     }
