@@ -9,6 +9,7 @@
 mod chunked;
 mod client_io;
 mod decoder;
+pub mod fuzz;
 mod head;
 mod in_flight;
 mod request_head;
@@ -30,7 +31,7 @@ pub(super) use client_io::{RequestBodyError, RequestStream};
 use in_flight::InFlight;
 pub(super) use request_head::HeadLimits;
 pub(super) use response::{Recycle, ResponseStream};
-pub(super) use server::{OnUpgrade, ServerLimits, serve};
+pub(super) use server::{OnUpgrade, ServerError, ServerLimits, serve};
 
 /// Bytes that are read at once, on the stack: a connection that waits for a response has no buffer.
 const READ_BYTES: usize = 16 << 10;
