@@ -95,7 +95,7 @@ struct ResponseWriter {
     framing: BodyFraming,
     accepts_trailers: bool,
     is_complete: bool,
-    /// Why the response is complete early.
+    /// The cause of a response that ends early.
     failure: Option<ServerError>,
 }
 
