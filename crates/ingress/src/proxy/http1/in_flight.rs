@@ -14,6 +14,8 @@ use crate::proxy::body::{Body, BodyError};
 
 /// Bytes of a request body that are collected before they are written.
 const WRITE_BYTES: usize = 32 << 10;
+/// Space for the head of a request.
+const WRITE_START: usize = 1 << 10;
 /// Informational responses before the final one.
 const INFORMATIONAL_MAX: usize = 16;
 
@@ -42,6 +44,7 @@ impl InFlight {
     pub(super) fn new(mut stream: Stream, request: Request<Body>) -> InFlight {
         let framing = RequestFraming::of(&request);
         stream.write.clear();
+        stream.write.reserve(WRITE_START);
         head::encode(&request, framing, &mut stream.write);
         let sending = match framing {
             RequestFraming::Empty => Sending::Flush,
