@@ -8,6 +8,7 @@
 //! 3. `fuzz/corpus/x/` with a few small inputs, at least one for every past finding.
 
 pub mod impersonation;
+pub mod ingress_http1;
 pub mod request_info;
 
 /// Name of a target, which its corpus and its binary share, and its function.
@@ -17,6 +18,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("csr", api::certificates::agreement::check),
     ("impersonation", impersonation::check),
+    ("ingress_http1", ingress_http1::check),
     ("peer_frames", store::fuzz::peer_frames),
     ("regexp", apimachinery::regexp::fuzz::check),
     ("request_info", request_info::check),

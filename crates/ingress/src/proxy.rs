@@ -45,6 +45,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 pub use self::headers::ForwardingTrust;
+pub use self::http1::fuzz as http1_fuzz;
 use self::state::{Port, Served, Shared};
 use self::tls::ServerTls;
 use self::upstream::{PoolLimits, Upstreams};

@@ -29,8 +29,8 @@ use super::proxy_protocol;
 use super::state::{Port, Served, Shared};
 
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Time for the first request of a connection that was accepted before the listener was drained.
-const FIRST_REQUEST: Duration = Duration::from_secs(1);
+/// Time for a request of a client that cannot know that its listener is drained.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// Bytes of a response that one HTTP/2 stream keeps for a client that does not read. hyper's default is 400 KiB, which
 /// all streams of a connection may take.
 const SEND_BUFFER_MAX: usize = 64 << 10;
@@ -81,11 +81,11 @@ impl ClientConnection {
     }
 
     /// Waits until the listener is drained. A client that has just connected may still send its first request, because it
-    /// could not know and would fail.
+    /// could not know and would fail. HTTP/1 also waits for requests of other clients, HTTP/2 announces the end to them.
     async fn drained(&self, drain: &CancellationToken) {
         drain.cancelled().await;
         if self.activity.started.load(Ordering::Relaxed) == 0 {
-            let _ = tokio::time::timeout(FIRST_REQUEST, self.activity.begun.notified()).await;
+            let _ = tokio::time::timeout(LAST_REQUEST, self.activity.begun.notified()).await;
         }
     }
 
@@ -215,8 +215,15 @@ async fn serve_http1(
     let limits = ServerLimits {
         head: HeadLimits { headers_max: settings.headers_max, bytes_max: settings.header_bytes_max as usize },
         head_timeout: settings.header_timeout,
+        idle_timeout: settings.idle_timeout,
+        last_request_timeout: LAST_REQUEST,
     };
-    let ending = ending(&connection, &drain);
+    let ending = async {
+        tokio::select! {
+            () = drain.cancelled() => {}
+            () = connection.idle(settings.keep_alive_timeout) => {}
+        }
+    };
     let service = |request: http::Request<http1::RequestStream>| {
         handler::serve(Arc::clone(&connection), request.map(ClientBody::Http1))
     };
@@ -246,23 +253,21 @@ where
         .max_header_list_size(settings.header_bytes_max)
         .keep_alive_interval(PING_INTERVAL);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ending = async {
+        tokio::select! {
+            () = connection.drained(&drain) => {}
+            () = connection.idle(settings.keep_alive_timeout) => {}
+        }
+    };
     // When the connection is drained, the requests in flight are finished first.
     let served = tokio::select! {
         served = serving.as_mut() => served,
-        () = ending(&connection, &drain) => {
+        () = ending => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
     };
     if let Err(error) = served {
         tracing::debug!(client = %connection.client, %error, "a connection closed with an error");
-    }
-}
-
-/// Waits until a connection takes no further requests: its listener is drained, or it was idle for too long.
-async fn ending(connection: &ClientConnection, drain: &CancellationToken) {
-    tokio::select! {
-        () = connection.drained(drain) => {}
-        () = connection.idle(connection.shared.settings.keep_alive_timeout) => {}
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::header::HOST;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
@@ -70,7 +71,7 @@ impl DispatchError {
 }
 
 /// Sends a request until an endpoint answers. Only requests of which no byte was sent are sent again, and safe requests
-/// whose pooled connection the endpoint closed meanwhile.
+/// whose connection the endpoint closed instead of answering: its process terminates before the table changes.
 pub(super) async fn send(
     shared: &Arc<Shared>,
     upstream: &Upstream,
@@ -99,12 +100,7 @@ async fn attempt_endpoints(
         if let Some(pooled) = endpoint.pooled(wire) {
             match exchange(endpoint, pooled, prepare(request, wire, endpoint), &limits).await {
                 Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
-                Err(Failed { error, request: Some(again), is_sent })
-                    if !is_sent || error.is_closed() && is_replayable(&again) =>
-                {
-                    request = *again;
-                }
-                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
+                Err(failed) => (request, _) = failed.retry()?,
             }
             shared.metrics.count_retry();
         }
@@ -112,11 +108,7 @@ async fn attempt_endpoints(
         match endpoint.connect(wire, &limits).await {
             Ok(connection) => match exchange(endpoint, connection, prepare(request, wire, endpoint), &limits).await {
                 Ok(answer) => return Ok(Reply { answer, load, endpoint: endpoint.address() }),
-                Err(Failed { error, request: Some(again), is_sent: false }) => {
-                    request = *again;
-                    failure = DispatchError::Exchange(error);
-                }
-                Err(Failed { error, .. }) => return Err(DispatchError::Exchange(error)),
+                Err(failed) => (request, failure) = failed.retry()?,
             },
             Err(error) => {
                 let endpoint = endpoint.address();
@@ -128,6 +120,7 @@ async fn attempt_endpoints(
     }
     Err(failure)
 }
+
 /// Sends a request over a connection. An HTTP/1 connection returns to the pool when the response has ended.
 async fn exchange(
     endpoint: &Arc<Endpoint>,
@@ -157,6 +150,19 @@ fn failed(mut error: TrySendError<Request<Body>>, replay: Option<Request<Body>>)
     let unsent = error.take_message();
     let is_sent = unsent.is_none();
     Failed { error: error.into_error().into(), request: unsent.or(replay).map(Box::new), is_sent }
+}
+
+impl Failed {
+    /// Returns the request if it may be sent again, with the failure if no endpoint is left.
+    fn retry(self) -> Result<(Request<Body>, DispatchError), DispatchError> {
+        let (is_sent, is_closed) = (self.is_sent, self.error.is_closed());
+        let request = self.request.filter(|request| !is_sent || is_closed && is_replayable(request));
+        let error = DispatchError::Exchange(self.error);
+        match request {
+            Some(request) => Ok((*request, error)),
+            None => Err(error),
+        }
+    }
 }
 
 impl ExchangeError {
@@ -191,11 +197,17 @@ fn prepare(mut request: Request<Body>, wire: Wire, endpoint: &Endpoint) -> Reque
         Wire::Http1 => {
             *request.version_mut() = Version::HTTP_11;
             *request.uri_mut() = path.into();
+            // HTTP/1.0 clients need not name a host, HTTP/1.1 servers reject requests without one.
+            if !request.headers().contains_key(HOST)
+                && let Ok(host) = HeaderValue::try_from(endpoint.address().to_string())
+            {
+                request.headers_mut().insert(HOST, host);
+            }
         }
         Wire::Http2 => {
             *request.version_mut() = Version::HTTP_2;
-            let host = request.headers_mut().remove(http::header::HOST);
-            let host = host.as_ref().map_or(&b""[..], http::HeaderValue::as_bytes);
+            let host = request.headers_mut().remove(HOST);
+            let host = host.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
             let given = http::uri::Authority::try_from(host).ok().or_else(|| request.uri().authority().cloned());
             let authority = given
                 .unwrap_or_else(|| endpoint.address().to_string().parse().expect("a socket address is an authority"));

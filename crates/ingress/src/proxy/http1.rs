@@ -9,6 +9,7 @@
 mod chunked;
 mod client_io;
 mod decoder;
+pub mod fuzz;
 mod head;
 mod in_flight;
 mod request_head;
@@ -18,7 +19,7 @@ mod server;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
@@ -30,7 +31,7 @@ pub(super) use client_io::{RequestBodyError, RequestStream};
 use in_flight::InFlight;
 pub(super) use request_head::HeadLimits;
 pub(super) use response::{Recycle, ResponseStream};
-pub(super) use server::{OnUpgrade, ServerLimits, serve};
+pub(super) use server::{OnUpgrade, ServerError, ServerLimits, serve};
 
 /// Bytes that are read at once, on the stack: a connection that waits for a response has no buffer.
 const READ_BYTES: usize = 16 << 10;
@@ -72,6 +73,8 @@ pub(super) enum Http1Error {
     Request(#[source] Box<BodyError>),
     #[error("the request body differs from its length")]
     RequestLength,
+    #[error("the endpoint switched protocols before the request ended")]
+    Switched,
 }
 
 /// A request without a response.
@@ -91,14 +94,21 @@ impl Stream {
     /// Whether the endpoint has neither closed an idle connection nor sent anything.
     pub(super) fn is_idle(&mut self) -> bool {
         let (mut byte, mut context) = ([0], Context::from_waker(Waker::noop()));
-        self.read.is_empty()
-            && Pin::new(&mut self.socket).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+        let reading = std::future::poll_fn(|context| {
+            Pin::new(&mut self.socket).poll_read(context, &mut ReadBuf::new(&mut byte)).map(drop)
+        });
+        // A task that has used up its budget would find every connection idle.
+        self.read.is_empty() && pin!(tokio::task::unconstrained(reading)).poll(&mut context).is_pending()
     }
 
     /// Sends a request, and returns when the head of the response has arrived.
     pub(super) async fn send<R: Recycle>(self, request: Request<Body>, recycle: R) -> Result<Answer<R>, Failed> {
         let mut in_flight = Box::new(InFlight::new(self, request));
         match std::future::poll_fn(|context| in_flight.poll_head(context)).await {
+            // The rest of the request would be taken for bytes of the new protocol.
+            Ok(head) if head.status == StatusCode::SWITCHING_PROTOCOLS && !in_flight.is_complete() => {
+                Err(in_flight.fail(Http1Error::Switched))
+            }
             Ok(head) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
                 let mut response = Response::new(());
                 (*response.status_mut(), *response.headers_mut()) = (head.status, head.headers);

@@ -3,6 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::head;
+
 /// Longest size line with extensions.
 const LINE_BYTES_MAX: usize = 1024;
 const TRAILERS_BYTES_MAX: usize = 16 << 10;
@@ -14,7 +16,8 @@ pub(super) enum Chunked {
     Data(u64),
     /// The line break after the data of a chunk.
     Break,
-    Trailers,
+    /// The bytes that were searched for the end.
+    Trailers(usize),
 }
 
 /// A part of a body.
@@ -49,7 +52,7 @@ impl Chunked {
                     }
                     httparse::Status::Complete((length, size)) => {
                         buffer.advance(length);
-                        *self = if size == 0 { Chunked::Trailers } else { Chunked::Data(size) };
+                        *self = if size == 0 { Chunked::Trailers(0) } else { Chunked::Data(size) };
                     }
                     httparse::Status::Partial if buffer.len() > LINE_BYTES_MAX => return Err(ChunkError::Size),
                     httparse::Status::Partial => return Ok(None),
@@ -75,7 +78,17 @@ impl Chunked {
                     buffer.advance(2);
                     *self = Chunked::Size;
                 }
-                Chunked::Trailers => return trailers(buffer),
+                Chunked::Trailers(searched) => {
+                    let searched = std::mem::replace(searched, buffer.len());
+                    let is_due = searched == 0
+                        || matches!(buffer[..], [b'\n', ..] | [b'\r', b'\n', ..])
+                        || head::has_empty_line(&buffer[searched.saturating_sub(3)..]);
+                    return match is_due {
+                        true => trailers(buffer),
+                        false if buffer.len() > TRAILERS_BYTES_MAX => Err(ChunkError::Trailers),
+                        false => Ok(None),
+                    };
+                }
             }
         }
     }
@@ -85,9 +98,18 @@ fn has_line_break(line: &[u8]) -> bool {
     line.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
+/// Whether all lines end with CRLF.
+fn has_crlf_only(lines: &[u8]) -> bool {
+    lines.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
+}
+
 fn trailers(buffer: &mut BytesMut) -> Result<Option<Piece>, ChunkError> {
     let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
     let (length, trailers) = match httparse::parse_headers(buffer, &mut fields) {
+        // Another parser may take a single line feed for a part of the value, and the trailers for longer.
+        Ok(httparse::Status::Complete((length, _))) if !has_crlf_only(&buffer[..length]) => {
+            return Err(ChunkError::Trailers);
+        }
         Ok(httparse::Status::Complete((length, fields))) => {
             let mut trailers = HeaderMap::new();
             for field in fields {
@@ -138,6 +160,10 @@ mod tests {
             assert_eq!((data.as_str(), rest.as_str()), ("hello0123456789", "HTTP/1.1"), "{piece_bytes}");
             assert_eq!(trailers["x-sum"], "7");
         }
+        for piece_bytes in 1..9 {
+            let (_, trailers, rest) = decode("0||HTTP/1.1", piece_bytes).unwrap().unwrap();
+            assert_eq!((trailers.len(), rest.as_str()), (0, "HTTP/1.1"), "{piece_bytes}");
+        }
         assert_eq!(decode("5|hel", 3), Ok(None));
         assert_eq!(decode("0|", 3), Ok(None));
     }
@@ -154,6 +180,8 @@ mod tests {
         check("5;a\rb|hello|", ChunkError::Size);
         check("5|helloX|", ChunkError::Break);
         check("0|bad trailer||", ChunkError::Trailers);
+        check("0|X: 1\n|", ChunkError::Trailers);
+        check("0|X: 1|\n", ChunkError::Trailers);
         check(&format!("5;{}", "x".repeat(LINE_BYTES_MAX + 10)), ChunkError::Size);
         check(&format!("0|X: {}", "x".repeat(TRAILERS_BYTES_MAX + 10)), ChunkError::Trailers);
     }

@@ -33,6 +33,8 @@ pub(super) struct ClientIo {
     pub expects_continue: bool,
     /// When the next head has to be complete; `None` while a request is served.
     pub head_deadline: Option<Instant>,
+    /// Counts requests, reads and writes.
+    pub progress: usize,
 }
 
 /// The body of a request. It reads from the connection when it is polled.
@@ -62,6 +64,7 @@ impl SharedIo {
             number: 0,
             expects_continue: false,
             head_deadline: None,
+            progress: 0,
         };
         SharedIo(Arc::new(Mutex::new(io)))
     }
@@ -74,6 +77,7 @@ impl SharedIo {
     pub(super) fn begin(&self, body: Decoder, expects_continue: bool) -> RequestStream {
         let mut io = self.lock();
         io.number += 1;
+        io.progress += 1;
         (io.body, io.expects_continue) = (body, expects_continue);
         RequestStream { io: (!io.body.is_done()).then(|| self.clone()), number: io.number }
     }
@@ -82,14 +86,19 @@ impl SharedIo {
 impl ClientIo {
     /// Reads what the socket has. Returns 0 at the end.
     pub(super) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        super::poll_read_into(&mut self.socket, &mut self.read, context)
+        let read = ready!(super::poll_read_into(&mut self.socket, &mut self.read, context));
+        self.progress += 1;
+        Poll::Ready(read)
     }
 
     pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.write.is_empty() {
             match ready!(Pin::new(&mut self.socket).poll_write(context, &self.write))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                length => self.write.advance(length),
+                length => {
+                    self.write.advance(length);
+                    self.progress += 1;
+                }
             }
         }
         Pin::new(&mut self.socket).poll_flush(context)

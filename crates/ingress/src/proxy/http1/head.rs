@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body::Body as _;
@@ -12,6 +12,15 @@ use crate::proxy::body::Body;
 /// Longest head of a response.
 const HEAD_BYTES_MAX: usize = 128 << 10;
 const HEADERS_MAX: usize = 128;
+
+/// Searches a buffer that grows for the end of a head. An incomplete head is parsed once: further bytes are only searched
+/// for its end, so that a peer that sends single bytes causes no more work than others.
+#[derive(Debug, Default)]
+pub(super) struct HeadSearch {
+    searched: usize,
+    /// Bytes of empty lines before the head, which are ignored.
+    skipped: usize,
+}
 
 /// The length of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +64,34 @@ pub(in crate::proxy) enum HeadError {
     Informational,
 }
 
+impl HeadSearch {
+    /// Whether the buffer has to be parsed: it may have a complete head, or be of another protocol.
+    pub(super) fn is_due(&mut self, buffer: &mut BytesMut) -> bool {
+        while let [b'\n', ..] | [b'\r', b'\n', ..] = buffer[..] {
+            let length = if buffer[0] == b'\n' { 1 } else { 2 };
+            buffer.advance(length);
+            (self.searched, self.skipped) = (0, self.skipped + length);
+        }
+        let is_due = match self.searched {
+            0 => !buffer.is_empty(),
+            searched => has_empty_line(&buffer[searched.saturating_sub(3)..]),
+        };
+        self.searched = buffer.len();
+        is_due
+    }
+
+    /// Whether an incomplete head has more bytes than it may have.
+    pub(super) fn is_over(&self, bytes_max: usize) -> bool {
+        self.searched.saturating_add(self.skipped) > bytes_max
+    }
+}
+
+/// Whether a line ends and an empty line follows.
+pub(super) fn has_empty_line(bytes: &[u8]) -> bool {
+    let ends_line = |at: usize| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
+    bytes.iter().enumerate().any(|(at, byte)| *byte == b'\n' && ends_line(at))
+}
+
 impl RequestFraming {
     pub(super) fn of(request: &Request<Body>) -> RequestFraming {
         let body = request.body();
@@ -68,7 +105,9 @@ impl RequestFraming {
 /// Appends the head of a request. Only the framing decides about the headers that frame the body.
 pub(super) fn encode(request: &Request<Body>, framing: RequestFraming, out: &mut BytesMut) {
     let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    for part in [request.method().as_str(), " ", path, " HTTP/1.1\r\n"] {
+    // The path of `http://a.test?b` is empty.
+    let start = if path.starts_with(['/', '*']) { "" } else { "/" };
+    for part in [request.method().as_str(), " ", start, path, " HTTP/1.1\r\n"] {
         out.put_slice(part.as_bytes());
     }
     let mut has_length = false;
@@ -105,16 +144,27 @@ pub(super) fn put_header(name: &HeaderName, value: &[u8], out: &mut BytesMut) {
 }
 
 /// Takes the head of a response to `method` from the start of a buffer, if it is complete.
-pub(super) fn parse(buffer: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>, HeadError> {
-    if buffer.is_empty() {
-        return Ok(None);
+pub(super) fn read(
+    search: &mut HeadSearch,
+    buffer: &mut BytesMut,
+    method: &Method,
+) -> Result<Option<ResponseHead>, HeadError> {
+    let parsed = if search.is_due(buffer) { parse(buffer, method)? } else { None };
+    match parsed {
+        Some(_) => *search = HeadSearch::default(),
+        None if search.is_over(HEAD_BYTES_MAX) => return Err(HeadError::TooLarge),
+        None => {}
     }
+    Ok(parsed)
+}
+
+fn parse(buffer: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>, HeadError> {
     let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
     let status = config.parse_response_with_uninit_headers(&mut parsed, buffer, &mut fields)?;
     let httparse::Status::Complete(length) = status else {
-        return if buffer.len() > HEAD_BYTES_MAX { Err(HeadError::TooLarge) } else { Ok(None) };
+        return Ok(None);
     };
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(HeadError::Value)?;
     let is_http11 = parsed.version == Some(1);
@@ -134,6 +184,8 @@ pub(super) fn parse(buffer: &mut BytesMut, method: &Method) -> Result<Option<Res
     }
     let framing = response_framing(method, status, &headers)?;
     let keep_alive = match headers.contains_key(CONNECTION) {
+        // The framing of such a response is not trusted (RFC 9112, section 6.1).
+        _ if !is_http11 && headers.contains_key(TRANSFER_ENCODING) => false,
         false => is_http11,
         true if is_http11 => !has_token(&headers, &CONNECTION, "close"),
         true => has_token(&headers, &CONNECTION, "keep-alive"),
@@ -196,7 +248,7 @@ mod tests {
     /// Parses a response to `GET`, with `|` for line breaks. Returns its framing, and whether the connection stays open.
     fn framing(head: &str) -> Result<Option<(ResponseFraming, bool)>, HeadError> {
         let mut buffer = BytesMut::from(head.replace('|', "\r\n").as_bytes());
-        Ok(parse(&mut buffer, &Method::GET)?.map(|head| (head.framing, head.keep_alive)))
+        Ok(read(&mut HeadSearch::default(), &mut buffer, &Method::GET)?.map(|head| (head.framing, head.keep_alive)))
     }
 
     #[test]
@@ -215,6 +267,8 @@ mod tests {
         check("HTTP/1.1 200 OK|Content-Length: 5|Connection: x, Close||", Length(5), false);
         check("HTTP/1.0 200 OK|Content-Length: 5||", Length(5), false);
         check("HTTP/1.0 200 OK|Content-Length: 5|Connection: keep-alive||", Length(5), true);
+        check("HTTP/1.0 200 OK|Transfer-Encoding: chunked|Connection: keep-alive||", Chunked, false);
+        check("||HTTP/1.1 200 OK|Content-Length: 5||", Length(5), true);
         assert_eq!(framing("HTTP/1.1 200 OK|Content-Length: 5|"), Ok(None));
     }
 
@@ -240,10 +294,29 @@ mod tests {
     fn the_head_is_taken_from_the_buffer() {
         let mut buffer =
             BytesMut::from(&b"HTTP/1.1 404 Not Found\r\nX-One: a b \r\nx-empty:\r\nX-ONE: c\r\n\r\nrest"[..]);
-        let head = parse(&mut buffer, &Method::GET).unwrap().unwrap();
+        let head = read(&mut HeadSearch::default(), &mut buffer, &Method::GET).unwrap().unwrap();
         assert_eq!((head.status, &buffer[..]), (StatusCode::NOT_FOUND, &b"rest"[..]));
         assert_eq!(head.headers.get_all("x-one").iter().collect::<Vec<_>>(), ["a b", "c"]);
         assert_eq!(head.headers["x-empty"], "");
+    }
+
+    #[test]
+    fn incomplete_heads_are_parsed_once() {
+        let text = b"HTTP/1.1 200 OK\r\nX: 1\r\n\n";
+        for start in ["", "\r\n", "\n\n\r\n"] {
+            let (mut search, mut buffer, mut parses) = (HeadSearch::default(), BytesMut::new(), Vec::new());
+            for byte in start.as_bytes().iter().chain(text) {
+                buffer.put_u8(*byte);
+                if search.is_due(&mut buffer) {
+                    parses.push(buffer.len());
+                }
+            }
+            // The first byte of a line break may be all that has arrived.
+            parses.retain(|length| *length > 1);
+            assert_eq!((parses, buffer.len()), (vec![text.len()], text.len()), "{start:?}");
+        }
+        let (mut search, mut buffer) = (HeadSearch::default(), BytesMut::from(&[b'\n'; HEAD_BYTES_MAX + 1][..]));
+        assert_eq!(read(&mut search, &mut buffer, &Method::GET).unwrap_err(), HeadError::TooLarge);
     }
 
     #[test]
@@ -263,6 +336,11 @@ mod tests {
         check(Method::GET, &["host: a"], body::empty(), "GET /a?b HTTP/1.1|host: a||");
         check(Method::GET, &["content-length: 0"], body::empty(), "GET /a?b HTTP/1.1|content-length: 0||");
         check(Method::POST, &[], body::empty(), "POST /a?b HTTP/1.1|content-length: 0||");
+        let mut query = Request::new(body::empty());
+        *query.uri_mut() = "http://a.test?b".parse().unwrap();
+        let mut out = BytesMut::new();
+        encode(&query, RequestFraming::Empty, &mut out);
+        assert_eq!(&out[..], b"GET /?b HTTP/1.1\r\n\r\n");
         check(
             Method::PUT,
             &["content-length: 9", "transfer-encoding: chunked", "x: 1"],

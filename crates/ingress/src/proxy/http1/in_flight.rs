@@ -3,17 +3,19 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Request, StatusCode};
 use http_body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 
-use super::head::{self, RequestFraming, ResponseHead};
+use super::head::{self, HeadSearch, RequestFraming, ResponseHead};
 use super::{Failed, Http1Error, Stream};
 use crate::proxy::body::{Body, BodyError};
 
 /// Bytes of a request body that are collected before they are written.
 const WRITE_BYTES: usize = 32 << 10;
+/// Space for the head of a request.
+const WRITE_START: usize = 1 << 10;
 /// Informational responses before the final one.
 const INFORMATIONAL_MAX: usize = 16;
 
@@ -24,6 +26,7 @@ pub(super) struct InFlight {
     sending: Sending,
     /// Whether a byte was written, or taken from the body.
     is_sent: bool,
+    head: HeadSearch,
     informational: usize,
 }
 
@@ -41,6 +44,7 @@ impl InFlight {
     pub(super) fn new(mut stream: Stream, request: Request<Body>) -> InFlight {
         let framing = RequestFraming::of(&request);
         stream.write.clear();
+        stream.write.reserve(WRITE_START);
         head::encode(&request, framing, &mut stream.write);
         let sending = match framing {
             RequestFraming::Empty => Sending::Flush,
@@ -48,7 +52,7 @@ impl InFlight {
             RequestFraming::Chunked => Sending::Body(None),
         };
         let has_body = framing != RequestFraming::Empty;
-        InFlight { stream, request, has_body, sending, is_sent: false, informational: 0 }
+        InFlight { stream, request, has_body, sending, is_sent: false, head: HeadSearch::default(), informational: 0 }
     }
 
     pub(super) fn stream(&mut self) -> &mut Stream {
@@ -74,7 +78,7 @@ impl InFlight {
     pub(super) fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseHead, Http1Error>> {
         self.poll_send(context)?;
         loop {
-            let Some(head) = head::parse(&mut self.stream.read, self.request.method())? else {
+            let Some(head) = head::read(&mut self.head, &mut self.stream.read, self.request.method())? else {
                 match ready!(self.stream.poll_read(context)) {
                     Ok(()) => continue,
                     Err(error) => return Poll::Ready(Err(self.cause(error))),
@@ -162,7 +166,10 @@ impl InFlight {
             }
         };
         match written {
-            Ok(()) if matches!(self.sending, Sending::Flush) => self.sending = Sending::Done,
+            Ok(()) if matches!(self.sending, Sending::Flush) => {
+                self.sending = Sending::Done;
+                self.stream.write = BytesMut::new();
+            }
             Ok(()) => {}
             Err(error) => self.sending = Sending::Broken(error),
         }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 
 use super::chunked::Chunked;
 use super::decoder::Decoder;
-use super::head;
+use super::head::{self, HeadSearch};
 
 /// Most headers of a request, whatever the settings are.
 const HEADERS_MAX: usize = 128;
@@ -58,39 +58,19 @@ impl RequestHeadError {
     }
 }
 
-/// Reads heads from the start of a buffer that grows. An incomplete head is parsed once: further bytes are only searched for
-/// its end, so that a client that sends single bytes causes no more work than others.
-#[derive(Debug, Default)]
-pub(super) struct HeadReader {
-    searched: usize,
-}
-
-impl HeadReader {
-    /// Takes the head of a request, if it is complete.
-    pub(super) fn read(
-        &mut self,
-        buffer: &mut BytesMut,
-        limits: &HeadLimits,
-    ) -> Result<Option<RequestHead>, RequestHeadError> {
-        if buffer.is_empty() {
-            return Ok(None);
-        }
-        let parsed = if self.searched == 0 || has_empty_line(&buffer[self.searched.saturating_sub(3)..]) {
-            parse(buffer, limits)?
-        } else {
-            None
-        };
-        if parsed.is_none() && buffer.len() > limits.bytes_max {
-            return Err(RequestHeadError::TooLarge);
-        }
-        self.searched = if parsed.is_some() { 0 } else { buffer.len() };
-        Ok(parsed)
+/// Takes the head of a request from the start of a buffer, if it is complete.
+pub(super) fn read(
+    search: &mut HeadSearch,
+    buffer: &mut BytesMut,
+    limits: &HeadLimits,
+) -> Result<Option<RequestHead>, RequestHeadError> {
+    let parsed = if search.is_due(buffer) { parse(buffer, limits)? } else { None };
+    match parsed {
+        Some(_) => *search = HeadSearch::default(),
+        None if search.is_over(limits.bytes_max) => return Err(RequestHeadError::TooLarge),
+        None => {}
     }
-}
-
-fn has_empty_line(bytes: &[u8]) -> bool {
-    let ends_line = |at: usize| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
-    bytes.iter().enumerate().any(|(at, byte)| *byte == b'\n' && ends_line(at))
+    Ok(parsed)
 }
 
 fn parse(buffer: &mut BytesMut, limits: &HeadLimits) -> Result<Option<RequestHead>, RequestHeadError> {
@@ -126,10 +106,20 @@ fn parse(buffer: &mut BytesMut, limits: &HeadLimits) -> Result<Option<RequestHea
         headers.append(name, value);
     }
     let uri = Uri::from_maybe_shared(slice(target)).map_err(|_| RequestHeadError::Value)?;
+    let method = method.filter(|method| is_target(&uri, method)).ok_or(RequestHeadError::Value)?;
     let (mut parts, ()) = Request::new(()).into_parts();
-    (parts.method, parts.uri, parts.version) = (method.ok_or(RequestHeadError::Value)?, uri, version);
+    (parts.method, parts.uri, parts.version) = (method, uri, version);
     parts.headers = headers;
     describe(parts).map(Some)
+}
+
+/// Whether a target has a form that the method allows (RFC 9112, section 3.2).
+fn is_target(uri: &Uri, method: &Method) -> bool {
+    match (uri.scheme_str(), uri.authority()) {
+        (Some(scheme), Some(_)) => matches!(scheme, "http" | "https"),
+        (None, Some(_)) => *method == Method::CONNECT,
+        _ => uri.path().starts_with('/') || uri.path() == "*" && *method == Method::OPTIONS,
+    }
 }
 
 /// Reads the headers that concern the connection.
@@ -173,7 +163,8 @@ mod tests {
 
     /// Parses a request, with `|` for line breaks.
     fn read(text: &str) -> Result<Option<RequestHead>, RequestHeadError> {
-        HeadReader::default().read(&mut BytesMut::from(text.replace('|', "\r\n").as_bytes()), &LIMITS)
+        let mut buffer = BytesMut::from(text.replace('|', "\r\n").as_bytes());
+        super::read(&mut HeadSearch::default(), &mut buffer, &LIMITS)
     }
 
     #[test]
@@ -196,6 +187,9 @@ mod tests {
         assert!(read("GET / HTTP/1.1|Host: a|").unwrap().is_none());
         assert!(read("POST / HTTP/1.1|Content-Length: 1|Expect: 100-Continue||").unwrap().unwrap().expects_continue);
         assert!(!read("GET / HTTP/1.1|Expect: 100-continue||").unwrap().unwrap().expects_continue);
+        for (method, target) in [("OPTIONS", "*"), ("CONNECT", "a:80"), ("GET", "HTTP://a?b"), ("GET", "/*")] {
+            assert!(read(&format!("{method} {target} HTTP/1.1||")).unwrap().is_some(), "{target}");
+        }
     }
 
     #[test]
@@ -216,6 +210,9 @@ mod tests {
         check("GET / HTTP/1.1|X: a\rb||", RequestHeadError::Malformed(httparse::Error::HeaderValue));
         check("GET / HTTP/2.0||", RequestHeadError::Malformed(httparse::Error::Version));
         check("nonsense||", RequestHeadError::Malformed(httparse::Error::Token));
+        for target in ["a.test", "a.test:80", "*", "a/b", "ftp://a.test/", "http:///a"] {
+            check(&format!("GET {target} HTTP/1.1|Host: a.test||"), RequestHeadError::Value);
+        }
     }
 
     #[test]
@@ -231,13 +228,13 @@ mod tests {
 
     #[test]
     fn heads_are_read_however_they_arrive() {
-        let text = "GET /a?b HTTP/1.1\r\nHost: a.test\r\nX-Empty:\r\n\r\nnext";
+        let text = "\r\nGET /a?b HTTP/1.1\r\nHost: a.test\r\nX-Empty:\r\n\r\nnext";
         for piece_bytes in 1..=text.len() {
-            let (mut reader, mut buffer, mut found) = (HeadReader::default(), BytesMut::new(), None);
+            let (mut search, mut buffer, mut found) = (HeadSearch::default(), BytesMut::new(), None);
             for piece in text.as_bytes().chunks(piece_bytes) {
                 buffer.extend_from_slice(piece);
                 if found.is_none() {
-                    found = reader.read(&mut buffer, &LIMITS).unwrap();
+                    found = super::read(&mut search, &mut buffer, &LIMITS).unwrap();
                 }
             }
             let head = found.unwrap_or_else(|| panic!("pieces of {piece_bytes} bytes"));

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Response;
 use http_body::{Frame, SizeHint};
 
@@ -47,8 +47,9 @@ impl<R: Recycle> ResponseStream<R> {
     fn end(&mut self) {
         let Some(ended) = self.in_flight.take() else { return };
         let is_reusable = self.keep_alive && ended.is_complete();
-        let stream = ended.into_stream();
+        let mut stream = ended.into_stream();
         if is_reusable && stream.read.is_empty() {
+            stream.read = BytesMut::new();
             self.recycle.put(stream);
         }
     }

@@ -4,12 +4,34 @@ use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use http_body::SizeHint;
 
 use super::head::{put_chunk_size, put_header};
+
+/// Headers that are no trailers (RFC 9110, section 6.5.1): they would change framing, routing, authentication or the
+/// meaning of the content after the fact.
+const NO_TRAILERS: [HeaderName; 14] = [
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    HOST,
+    MAX_FORWARDS,
+    SET_COOKIE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
 /// The form in which the body of a response is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,8 +145,7 @@ pub(super) fn put_end(trailers: Option<&HeaderMap>, framing: BodyFraming, out: &
         BodyFraming::Chunked => {
             out.put_slice(b"0\r\n");
             for (name, value) in trailers.into_iter().flatten() {
-                // They would change the framing of the message after the fact.
-                if ![CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION].contains(name) {
+                if !NO_TRAILERS.contains(name) {
                     put_header(name, value.as_bytes(), out);
                 }
             }
@@ -243,6 +264,7 @@ mod tests {
         assert_eq!(write(BodyFraming::Chunked, &["hello", ""], None), ("5|hello|0||".to_owned(), true));
         let trailers = HeaderMap::from_iter([
             (CONTENT_LENGTH, HeaderValue::from_static("1")),
+            (SET_COOKIE, HeaderValue::from_static("a=b")),
             (http::header::ETAG, HeaderValue::from_static("x")),
         ]);
         assert_eq!(write(BodyFraming::Chunked, &[], Some(&trailers)), ("0|etag: x||".to_owned(), true));

@@ -1,8 +1,8 @@
 //! HTTP/1.1 from clients: the task of a connection reads a request, calls the service and writes its response.
 //!
 //! ```text
-//! HeadReader ──RequestHead──> service ──Response──> ResponseWriter ──> the next request
-//!                 └──RequestStream─┘        └──101──> OnUpgrade
+//! RequestHead ──Request──> service ──Response──> ResponseWriter ──> the next request
+//!    └──RequestStream──┘      └──101──> OnUpgrade
 //! ```
 //!
 //! A connection that waits for a request has no buffers.
@@ -18,11 +18,11 @@ use http::header::UPGRADE;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::client_io::{RequestStream, SharedIo};
-use super::decoder::Decoder;
-use super::request_head::{HeadLimits, HeadReader, RequestHead, RequestHeadError};
+use super::head::HeadSearch;
+use super::request_head::{self, HeadLimits, RequestHead, RequestHeadError};
 use super::response_head::{self, Answered, BodyFraming};
 use super::{Socket, Upgraded};
 use crate::proxy::body::{Body, BodyError};
@@ -32,10 +32,10 @@ use crate::proxy::woken::Woken;
 const WRITE_BYTES: usize = 32 << 10;
 /// Space for a head and a small body.
 const WRITE_START: usize = 2 << 10;
-/// Time and bytes for what a client still sends after the last response. A connection that is closed with unread bytes is
-/// reset, and the reset may overtake the response.
+/// Time for a client to close its side after the last response, or to send more.
 const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 1 << 20;
+/// Longest time for what a client still sends after the last response.
+const LINGER_MAX: Duration = Duration::from_secs(5);
 
 /// Limits of a client's connection.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +43,10 @@ pub(in crate::proxy) struct ServerLimits {
     pub head: HeadLimits,
     /// Time for the head of a request, and for an idle connection.
     pub head_timeout: Duration,
+    /// Time without any byte from or to the client while its request is served. It ends after twice this time.
+    pub idle_timeout: Duration,
+    /// Time for the last request of a client that cannot know that its connection is about to close.
+    pub last_request_timeout: Duration,
 }
 
 /// The end of a connection that is not orderly.
@@ -78,9 +82,12 @@ struct Server<F, E, O> {
     io: SharedIo,
     limits: ServerLimits,
     service: F,
-    heads: HeadReader,
+    head: HeadSearch,
     ending: Woken<E>,
+    /// Ends the connection of a client that sends its request too slowly, or that makes no progress.
     overdue: Woken<O>,
+    /// Waits for the last request, once `ending` has completed.
+    last_request: Option<Pin<Box<Sleep>>>,
 }
 
 struct ResponseWriter {
@@ -88,6 +95,8 @@ struct ResponseWriter {
     framing: BodyFraming,
     accepts_trailers: bool,
     is_complete: bool,
+    /// The cause of a response that ends early.
+    failure: Option<ServerError>,
 }
 
 /// The state of a connection after a response.
@@ -98,7 +107,8 @@ enum After {
 }
 
 /// Serves a connection, of which `start` was read already, until the client closes it or `ending` completes. A request in
-/// flight is finished first.
+/// flight is finished first; if there is none, the client may send a last one for a moment. Its response announces that the
+/// connection closes, so that no request is lost.
 pub(in crate::proxy) async fn serve<F, R>(
     socket: impl Socket + 'static,
     start: BytesMut,
@@ -111,13 +121,20 @@ where
     R: Future<Output = Response<Body>>,
 {
     let io = SharedIo::new(Box::new(socket), start);
-    let overdue = Woken::new(overdue(io.clone(), limits.head_timeout));
-    let mut server = Server { io, limits, service, heads: HeadReader::default(), ending: Woken::new(ending), overdue };
+    let (head_io, progress_io) = (io.clone(), io.clone());
+    let overdue = Woken::new(async move {
+        tokio::select! {
+            () = late_head(head_io, limits.head_timeout) => {}
+            () = no_progress(progress_io, limits.idle_timeout) => {}
+        }
+    });
+    let (head, ending) = (HeadSearch::default(), Woken::new(ending));
+    let mut server = Server { io, limits, service, head, ending, overdue, last_request: None };
     server.run().await
 }
 
 /// Waits until a head is not complete in time.
-async fn overdue(io: SharedIo, limit: Duration) {
+async fn late_head(io: SharedIo, limit: Duration) {
     let mut wake_at = Instant::now() + limit;
     loop {
         tokio::time::sleep_until(wake_at).await;
@@ -127,6 +144,19 @@ async fn overdue(io: SharedIo, limit: Duration) {
             Some(deadline) => deadline,
             None => now + limit,
         };
+    }
+}
+
+/// Waits until nothing was read or written for at least `limit` while a request was served. The client may have
+/// disconnected: its connection is not read while a body waits for the endpoint.
+async fn no_progress(io: SharedIo, limit: Duration) {
+    loop {
+        let before = io.lock().progress;
+        tokio::time::sleep(limit).await;
+        let io = io.lock();
+        if io.head_deadline.is_none() && io.progress == before {
+            return;
+        }
     }
 }
 
@@ -162,7 +192,7 @@ where
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<RequestHead>, ServerError>> {
         let mut io = self.io.lock();
         loop {
-            if let Some(head) = self.heads.read(&mut io.read, &self.limits.head)? {
+            if let Some(head) = request_head::read(&mut self.head, &mut io.read, &self.limits.head)? {
                 io.head_deadline = None;
                 return Poll::Ready(Ok(Some(head)));
             }
@@ -185,7 +215,12 @@ where
             return Poll::Ready(Err(ServerError::Timeout));
         }
         // A request that has begun to arrive is served.
-        if self.ending.is_complete(context) && !is_partial { Poll::Ready(Ok(None)) } else { Poll::Pending }
+        if is_partial || !self.ending.is_complete(context) {
+            return Poll::Pending;
+        }
+        let limit = self.limits.last_request_timeout;
+        let last_request = self.last_request.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        last_request.as_mut().poll(context).map(|()| Ok(None))
     }
 
     /// Appends the response to a request that was not read completely.
@@ -197,8 +232,6 @@ where
             _ => return,
         };
         response_head::encode_error(status, &mut io.write);
-        // Bytes that follow are no request.
-        io.body = Decoder::Close;
     }
 
     /// Serves a request.
@@ -226,8 +259,12 @@ where
         };
         drop(parts);
         let is_complete = framing == BodyFraming::None;
-        let mut writer = ResponseWriter { body, framing, accepts_trailers, is_complete };
-        std::future::poll_fn(|context| writer.poll(&self.io, context)).await?;
+        let mut writer = ResponseWriter { body, framing, accepts_trailers, is_complete, failure: None };
+        std::future::poll_fn(|context| match writer.poll(&self.io, context) {
+            Poll::Pending if self.overdue.is_complete(context) => Poll::Ready(Err(timed_out())),
+            polled => polled,
+        })
+        .await?;
         drop(writer);
         let mut io = self.io.lock();
         if is_switch {
@@ -241,74 +278,84 @@ where
     }
 
     /// Calls the service, for as long as the client stays connected.
-    async fn respond(&self, request: Request<RequestStream>) -> Result<Response<Body>, ServerError> {
+    async fn respond(&mut self, request: Request<RequestStream>) -> Result<Response<Body>, ServerError> {
         // On the heap: a connection without a request needs no space for it.
         let mut responding = Box::pin((self.service)(request));
-        std::future::poll_fn(|context| match responding.as_mut().poll(context) {
-            Poll::Ready(response) => Poll::Ready(Ok(response)),
-            Poll::Pending => self.io.lock().poll_closed(context).map(|error| Err(ServerError::Read(error))),
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(response) = responding.as_mut().poll(context) {
+                return Poll::Ready(Ok(response));
+            }
+            let closed = self.io.lock().poll_closed(context);
+            match closed {
+                Poll::Ready(error) => Poll::Ready(Err(ServerError::Read(error))),
+                Poll::Pending if self.overdue.is_complete(context) => Poll::Ready(Err(timed_out())),
+                Poll::Pending => Poll::Pending,
+            }
         })
         .await
     }
 
-    /// Closes the connection after what was written. The client may be gone already.
+    /// Closes the connection after what was written, then waits until the client has closed it. A connection that is closed
+    /// before the client's last bytes have arrived is reset, and the reset may overtake the response.
     async fn close(&self) {
         let closing = async {
             std::future::poll_fn(|context| self.io.lock().poll_shutdown(context)).await?;
-            let is_unread = {
-                let io = self.io.lock();
-                !io.body.is_done() || !io.read.is_empty()
-            };
-            if !is_unread {
-                return Ok(());
-            }
-            let mut left = LINGER_BYTES;
             loop {
-                let length = std::future::poll_fn(|context| {
+                let reading = std::future::poll_fn(|context| {
                     let mut io = self.io.lock();
                     io.read.clear();
                     io.poll_fill(context)
                 });
-                match length.await? {
-                    length if length > 0 && length < left => left -= length,
+                match tokio::time::timeout(LINGER, reading).await {
+                    Ok(Ok(length)) if length > 0 => {}
                     _ => return io::Result::Ok(()),
                 }
             }
         };
-        let _ = tokio::time::timeout(LINGER, closing).await;
+        let _ = tokio::time::timeout(LINGER_MAX, closing).await;
     }
 }
 
+fn timed_out() -> ServerError {
+    ServerError::Read(io::ErrorKind::TimedOut.into())
+}
+
 impl ResponseWriter {
-    /// Writes the response until its end.
+    /// Writes the response until its end. What precedes a failure is written, too.
     fn poll(&mut self, shared: &SharedIo, context: &mut Context<'_>) -> Poll<Result<(), ServerError>> {
         loop {
             let mut is_waiting = false;
             while !self.is_complete && !is_waiting && shared.lock().write.len() < WRITE_BYTES {
-                // Without the lock: the body may read the body of the request.
-                match Pin::new(&mut self.body).poll_frame(context) {
-                    Poll::Ready(Some(Ok(frame))) => {
-                        self.append(frame, &mut shared.lock().write)?;
-                        if !self.is_complete && self.body.is_end_stream() {
-                            self.end(None, &mut shared.lock().write)?;
-                        }
-                    }
-                    Poll::Ready(Some(Err(error))) => {
-                        return Poll::Ready(Err(ServerError::Response(Box::new(error))));
-                    }
-                    Poll::Ready(None) => self.end(None, &mut shared.lock().write)?,
+                match self.poll_part(shared, context) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => (self.is_complete, self.failure) = (true, Some(error)),
                     Poll::Pending => is_waiting = true,
                 }
             }
             let mut io = shared.lock();
             ready!(io.poll_flush(context)).map_err(ServerError::Write)?;
             if self.is_complete {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(self.failure.take().map_or(Ok(()), Err));
             }
             if is_waiting {
                 return io.poll_closed(context).map(|error| Err(ServerError::Read(error)));
             }
         }
+    }
+
+    /// Appends a part of the body, or its end.
+    fn poll_part(&mut self, shared: &SharedIo, context: &mut Context<'_>) -> Poll<Result<(), ServerError>> {
+        // Without the lock: the body may read the body of the request.
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Err(ServerError::Response(Box::new(error)))),
+            None => return Poll::Ready(self.end(None, &mut shared.lock().write)),
+        };
+        self.append(frame, &mut shared.lock().write)?;
+        if !self.is_complete && self.body.is_end_stream() {
+            self.end(None, &mut shared.lock().write)?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn append(&mut self, frame: Frame<Bytes>, out: &mut BytesMut) -> Result<(), ServerError> {
@@ -324,3 +371,6 @@ impl ResponseWriter {
         if response_head::put_end(trailers, self.framing, out) { Ok(()) } else { Err(ServerError::ResponseLength) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,6 +144,45 @@ async fn a_body_that_differs_from_its_length_is_cut_off() {
 }
 
 #[tokio::test]
+async fn idle_connections_have_no_buffers() {
+    let (stream, mut far) = connection();
+    let kept = Kept::default();
+    let request = Request::post("/").body(body::text(vec![b'x'; 30 << 10])).unwrap();
+    far.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n{}", "x".repeat(10_000)).as_bytes())
+        .await
+        .unwrap();
+    let Ok(Answer::Response(response)) = stream.send(request, kept.clone()).await else {
+        panic!("there is no response")
+    };
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 10_000);
+    let kept = kept.0.lock().unwrap();
+    assert_eq!((kept[0].read.capacity(), kept[0].write.capacity()), (0, 0));
+}
+
+#[tokio::test]
+async fn idle_connections_are_checked_by_tasks_without_budget() {
+    let (mut stream, far) = connection();
+    drop(far);
+    let is_idle = std::future::poll_fn(|context| {
+        while let Poll::Ready(budget) = tokio::task::coop::poll_proceed(context) {
+            budget.made_progress();
+        }
+        Poll::Ready(stream.is_idle())
+    });
+    assert!(!is_idle.await);
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_before_the_end_of_the_request_is_rejected() {
+    let (stream, mut far) = connection();
+    far.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await.unwrap();
+    let body = http_body_util::StreamBody::new(futures_util::stream::pending());
+    let request = Request::post("/").header("upgrade", "x").body(BodyExt::boxed_unsync(body)).unwrap();
+    let Err(failed) = stream.send(request, Kept::default()).await else { panic!("the protocol was switched") };
+    assert!(matches!(failed.error, Http1Error::Switched), "{:?}", failed.error);
+}
+
+#[tokio::test]
 async fn idle_connections_are_checked() {
     let (mut stream, mut far) = connection();
     assert!(stream.is_idle());

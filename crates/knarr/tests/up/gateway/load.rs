@@ -176,10 +176,10 @@ async fn requests(shared: &Shared, host: &str) -> Result<(), Box<dyn std::error:
             Err(error) if number > 0 && (error.is_incomplete_message() || error.is_canceled()) => break,
             response => response?,
         };
-        if response.status() != 200 {
-            return Err(format!("status {}", response.status()).into());
+        let (status, body) = (response.status(), response.into_body().collect().await?.to_bytes());
+        if status != 200 {
+            return Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim()).into());
         }
-        response.into_body().collect().await?;
         shared.change(|state| state.requests += 1);
     }
     drop(sender);
