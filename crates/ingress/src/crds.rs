@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_expands_to_open_api() {
+    fn short_form_expands_to_open_api() {
         let types = value!({"Name": {"type": "string", "maxLength": 3}});
         let short = value!({
             "properties": {"name!": "$Name", "type": {"type": "string"}},

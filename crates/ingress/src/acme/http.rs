@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_tls_is_refused() {
+    fn directory_without_tls_is_refused() {
         let error = |directory: &str| to(directory).err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(error("https://acme.test/directory"), "");
         assert_eq!(error("http://127.0.0.1:1/directory"), "");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_response_without_end_is_not_collected() {
+    async fn response_without_end_is_not_collected() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/directory", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canary_with_an_invalid_weight_receives_no_requests() {
+    fn canary_with_an_invalid_weight_receives_no_requests() {
         let read = check(
             "canary-weight=101",
             r#"ignored knarr.io/canary-weight: "101" is not a percentage between 0 and 100"#,

@@ -189,14 +189,14 @@ fn check(ingresses: &[String], expect_routes: &[&str], expect_events: &[&str]) -
 const BOTH: &str = "10.0.0.1:8080,10.0.0.2:8080";
 
 #[test]
-fn nothing_listens_without_an_ingress_of_this_class() {
+fn ports_are_closed_without_an_ingress_of_this_class() {
     let other = "---\nkind: Ingress\nmetadata: {name: a, namespace: default}\nspec: {ingressClassName: nginx}\n";
     let absent = "---\nkind: Ingress\nmetadata: {name: b, namespace: default}\nspec: {}\n";
     assert_eq!(plan(&settings(), &observe(&format!("{other}{absent}")), NOW), Plan::default());
 }
 
 #[test]
-fn the_class_annotation_claims_an_ingress() {
+fn class_annotation_claims_an_ingress() {
     let annotated = "---\nkind: Ingress\nmetadata: {name: a, namespace: default, \
          annotations: {kubernetes.io/ingress.class: knarr}}\n\
          spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}\n";
@@ -237,7 +237,7 @@ fn wildcard_and_empty_hosts_are_separate_hosts() {
 }
 
 #[test]
-fn the_default_backend_serves_other_paths_and_unknown_hosts() {
+fn default_backend_serves_other_paths_and_unknown_hosts() {
     let backend = "|, defaultBackend: {service: {name: other, port: {number: 80}}}";
     check(
         &[ingress("a", &["a.test/x=web:80"], backend), ingress("b", &["b.test/x=web:80"], "")],
@@ -282,7 +282,7 @@ fn terminating_endpoints_serve_if_no_endpoint_is_ready() {
 }
 
 #[test]
-fn the_backend_protocol_comes_from_the_annotation_or_the_port() {
+fn backend_protocol_comes_from_the_annotation_or_the_port() {
     let https = "knarr.io/backend-protocol: HTTPS";
     check(
         &[ingress("a", &["a.test/=web:grpc"], ""), ingress("b", &["b.test/=other:80"], https)],
@@ -361,7 +361,7 @@ fn certificates_of_valid_secrets_are_served_by_host() {
 }
 
 #[test]
-fn the_status_is_written_only_if_different() {
+fn status_is_written_only_if_different() {
     let published = ingress("b", &["b.test/=web:80"], "") + "status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}\n";
     let plan = plan(&settings(), &observe(&(ingress("a", &["a.test/=web:80"], "") + &published)), NOW);
     let writes: Vec<String> =
@@ -370,7 +370,7 @@ fn the_status_is_written_only_if_different() {
 }
 
 #[test]
-fn a_load_balancer_service_on_the_same_port_is_reported() {
+fn load_balancer_service_on_the_same_port_is_reported() {
     let service = "---\nkind: Service\nmetadata: {name: lb, namespace: default}\nspec: {ports: [{port: 80}]}\n\
          status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}\n";
     check(
@@ -384,7 +384,7 @@ fn a_load_balancer_service_on_the_same_port_is_reported() {
 }
 
 #[test]
-fn the_proxy_protocol_is_required_on_all_listeners() {
+fn proxy_protocol_is_required_on_all_listeners() {
     let required = Settings { proxy_protocol: true, ..settings() };
     for (settings, expect) in [(required, true), (settings(), false)] {
         let plan = plan(&settings, &observe(&ingress("web", &["a.test/=web:80"], "")), NOW);

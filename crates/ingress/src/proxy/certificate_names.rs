@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_must_carry_one_of_the_names() {
+    fn certificate_must_carry_one_of_the_names() {
         let mut params = CertificateParams::new(vec!["a.test".to_owned(), "*.b.test".to_owned()]).unwrap();
         params.subject_alt_names.push(SanType::URI("spiffe://test/a".try_into().unwrap()));
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();

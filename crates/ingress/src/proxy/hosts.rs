@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_exactly_one_host() {
+    fn request_has_exactly_one_host() {
         let check = |uri: &str, hosts: &[&str], expect: Result<&str, HostError>| {
             let mut headers = HeaderMap::new();
             for host in hosts {

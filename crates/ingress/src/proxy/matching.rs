@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grpc_method_matches_in_any_service() {
+    fn grpc_method_matches_in_any_service() {
         let check = |path: &str, expect: bool| {
             assert_eq!(matches_path(&PathMatch::GrpcMethod("Get".to_owned()), path), expect, "{path}");
         };

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_matched_prefix_is_replaced() {
+    fn matched_prefix_is_replaced() {
         let check = |path: &str, prefix: &str, replacement: &str, expect: &str| {
             let (matched, rewrite) =
                 (PathMatch::Prefix(prefix.to_owned()), PathRewrite::Prefix(replacement.to_owned()));

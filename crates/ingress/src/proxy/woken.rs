@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_future_is_polled_once_until_it_is_woken() {
+    async fn future_is_polled_once_until_it_is_woken() {
         let (polls, notify) = (AtomicUsize::new(0), Notify::new());
         let mut notified = Box::pin(notify.notified());
         let mut watched = Woken::new(std::future::poll_fn(|context| {

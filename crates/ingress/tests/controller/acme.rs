@@ -49,7 +49,7 @@ async fn presented(address: SocketAddr, host: &str) -> Option<CertificateDer<'st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_annotated_ingress_gets_a_certificate() {
+async fn annotated_ingress_gets_a_certificate() {
     let (stand, server) = start(Fault::None).await;
     stand.cluster.create(&INGRESSES, &wants_certificate("shop", "shop.test")).await;
     let (pem, secret) = eventually("the Secret is written", || chain(&stand, "shop")).await;
@@ -68,7 +68,7 @@ async fn an_annotated_ingress_gets_a_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_of_another_client_is_kept() {
+async fn secret_of_another_client_is_kept() {
     let (stand, server) = start(Fault::None).await;
     let own = rcgen::generate_simple_self_signed(["own.test".to_owned()]).unwrap();
     let encode = |text: String| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
@@ -96,7 +96,7 @@ async fn failure(stand: &Stand) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hostile_server_is_reported_and_gets_no_request() {
+async fn hostile_server_is_reported_and_gets_no_request() {
     for (fault, expect) in [
         (Fault::PlainUrl, "a URL that is not https: http://acme.test/nonce"),
         (Fault::Endless, "length limit exceeded"),

@@ -6,7 +6,7 @@ use super::*;
 const TARGET: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_live_within_50_ms() {
+async fn change_is_live_within_50_ms() {
     let stand = Stand::start().await;
     let http = stand.address(0);
     stand.cluster.create(&INGRESSES, &ingress("first", "first.test")).await;

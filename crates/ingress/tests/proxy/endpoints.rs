@@ -74,7 +74,7 @@ async fn endpoints_receive_the_origin_form_and_a_host() {
 }
 
 #[tokio::test]
-async fn an_early_response_reaches_a_client_that_still_sends() {
+async fn early_response_reaches_a_client_that_still_sends() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
     let (_, mut client, mut endpoint) = received(head, "\r\n\r\n").await;
     endpoint.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig").await.unwrap();
@@ -87,7 +87,7 @@ async fn an_early_response_reaches_a_client_that_still_sends() {
 }
 
 #[tokio::test]
-async fn an_event_that_precedes_a_failure_of_the_endpoint_reaches_the_client() {
+async fn event_that_precedes_a_failure_of_the_endpoint_reaches_the_client() {
     let (_, mut client, mut endpoint) = received("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\n\r\n").await;
     endpoint
         .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nevent\r\nno chunk\r\n")

@@ -62,7 +62,7 @@ async fn malformed_requests_are_rejected_and_close_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_with_both_lengths_smuggles_no_second_request() {
+async fn body_with_both_lengths_smuggles_no_second_request() {
     let (_proxy, address, count) = counting(settings()).await;
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     for headers in [
@@ -196,7 +196,7 @@ async fn clients_that_reset_streams_rapidly_are_disconnected() {
 }
 
 #[tokio::test]
-async fn the_proxy_protocol_gives_the_client_address() {
+async fn proxy_protocol_gives_the_client_address() {
     let hosts = vec![(HostPattern::Any, vec![forward("/", endpoints("a", &[echo("a").await]))])];
     let mut listener = listener(hosts);
     listener.proxy_protocol = true;

@@ -69,7 +69,7 @@ async fn http10_connections_close_unless_they_are_kept() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_is_told_to_continue() {
+async fn client_that_waits_is_told_to_continue() {
     let mut limited = forward("/limited", endpoints("a", &[echo("a").await]));
     limited.options.body_bytes_max = Some(4);
     let (_proxy, address) = serve(vec![limited, forward("/", endpoints("a", &[echo("a").await]))]).await;
@@ -98,7 +98,7 @@ async fn responses_to_head_have_a_length_and_no_body() {
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_only_if_the_whole_request_was_read() {
+async fn connection_is_kept_only_if_the_whole_request_was_read() {
     let (_proxy, address) = serve(vec![redirect("/")]).await;
     let post = |framing: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}");
     let twice = post("Content-Length: 5\r\n\r\nhello") + &post("Connection: close\r\n\r\n");
@@ -146,7 +146,7 @@ async fn large_bodies_pass_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_client_that_disconnects_ends_the_request_to_the_endpoint() {
+async fn client_that_disconnects_ends_the_request_to_the_endpoint() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[listener.local_addr().unwrap()]))]).await;
     let mut client = TcpStream::connect(address).await.unwrap();

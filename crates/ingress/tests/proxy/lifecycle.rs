@@ -121,7 +121,7 @@ async fn requests_above_the_limit_are_rejected_until_others_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_just_connected_is_served_before_its_listener_closes() {
+async fn client_that_has_just_connected_is_served_before_its_listener_closes() {
     let (proxy, address) = start(settings(), to("web", &[echo("a").await])).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let accepted = async {
@@ -171,7 +171,7 @@ async fn removed_listeners_close_and_others_keep_their_connections() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_reported_and_the_others_are_served() {
+async fn port_in_use_is_reported_and_the_others_are_served() {
     let a = echo("a").await;
     let occupied = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = occupied.local_addr().unwrap().port();

@@ -76,7 +76,7 @@ async fn endless_headers_are_not_collected() {
 }
 
 #[tokio::test]
-async fn a_chunk_extension_without_end_is_not_collected() {
+async fn chunk_extension_without_end_is_not_collected() {
     let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[echo("a").await]))]).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;").await.unwrap();
@@ -128,7 +128,7 @@ async fn idle_connections_have_no_buffers() {
 }
 
 #[tokio::test]
-async fn an_upload_waits_for_a_backend_that_does_not_read() {
+async fn upload_waits_for_a_backend_that_does_not_read() {
     let (_listener, backend) = deaf().await;
     let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[backend]))]).await;
     for framing in [format!("Content-Length: {FLOOD}\r\n\r\n"), "Transfer-Encoding: chunked\r\n\r\n".to_owned()] {
@@ -140,7 +140,7 @@ async fn an_upload_waits_for_a_backend_that_does_not_read() {
 }
 
 #[tokio::test]
-async fn a_response_waits_for_a_client_that_does_not_read() {
+async fn response_waits_for_a_client_that_does_not_read() {
     let endless = backend(|_: Request<Incoming>| async {
         let data = bytes::Bytes::from(vec![b'x'; 64 << 10]);
         let frames = futures_util::stream::repeat_with(move || Ok(http_body::Frame::data(data.clone())));
@@ -159,7 +159,7 @@ async fn a_response_waits_for_a_client_that_does_not_read() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_from_a_backend_is_not_collected() {
+async fn head_without_end_from_a_backend_is_not_collected() {
     let (listener, backend) = deaf().await;
     let (_proxy, address) = serve(vec![forward("/", endpoints("a", &[backend]))]).await;
     let client = tokio::spawn(async move { get(address, "a.test", "/").await });

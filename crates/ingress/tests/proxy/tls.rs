@@ -46,7 +46,7 @@ async fn get_tls(address: SocketAddr, sni: &str, host: &str, trusted: &Certifica
 }
 
 #[tokio::test]
-async fn the_sni_name_selects_the_certificate_and_limits_the_hosts() {
+async fn sni_name_selects_the_certificate_and_limits_the_hosts() {
     let (a, b) = (certificate("a.test"), certificate("b.test"));
     let table = secured(&[("a.test", &a), ("b.test", &b)], echo("a").await).await;
     let (_proxy, address) = start(settings(), table).await;
@@ -100,7 +100,7 @@ async fn new_handshakes_use_the_replaced_certificate() {
 }
 
 #[tokio::test]
-async fn an_unusable_certificate_does_not_affect_the_others() {
+async fn unusable_certificate_does_not_affect_the_others() {
     let good = certificate("a.test");
     let broken = Arc::new(Certificate { chain_pem: b"nonsense".to_vec(), key_pem: Vec::new() });
     let table = secured(&[("a.test", &good), ("b.test", &broken)], echo("a").await).await;

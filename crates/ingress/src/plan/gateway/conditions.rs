@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_changes_only_with_the_status() {
+    fn time_changes_only_with_the_status() {
         let (then, now) = (Time::from_unix(1, 0), Time::from_unix(2, 0));
         let before = render(&[], &[Condition::holds("Accepted"), Condition::holds("Programmed")], 1, then);
         let foreign = value!({"type": "example.com/Checked", "status": "True"});

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_decides_about_the_end_of_the_body() {
+    fn head_decides_about_the_end_of_the_body() {
         use ResponseFraming::*;
         let check = |head: &str, expect: ResponseFraming, keep_alive: bool| {
             assert_eq!(framing(head), Ok(Some((expect, keep_alive))), "{head}");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_taken_from_the_buffer() {
+    fn head_is_taken_from_the_buffer() {
         let mut buffer =
             BytesMut::from(&b"HTTP/1.1 404 Not Found\r\nX-One: a b \r\nx-empty:\r\nX-ONE: c\r\n\r\nrest"[..]);
         let head = read(&mut HeadSearch::default(), &mut buffer, &Method::GET).unwrap().unwrap();

@@ -82,7 +82,7 @@ async fn informational_responses_are_limited() {
 }
 
 #[tokio::test]
-async fn a_request_whose_endpoint_is_gone_is_given_back() {
+async fn request_whose_endpoint_is_gone_is_given_back() {
     let (stream, far) = connection();
     drop(far);
     let Err(failed) = stream.send(get(), Kept::default()).await else { panic!("an endpoint answered") };
@@ -90,7 +90,7 @@ async fn a_request_whose_endpoint_is_gone_is_given_back() {
 }
 
 #[tokio::test]
-async fn the_body_is_framed_and_the_response_may_precede_its_end() {
+async fn body_is_framed_and_the_response_may_precede_its_end() {
     let (stream, mut far) = connection();
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let body = http_body_util::StreamBody::new(futures_util::stream::unfold(receiver, |mut receiver| async {
@@ -119,7 +119,7 @@ async fn the_body_is_framed_and_the_response_may_precede_its_end() {
 }
 
 #[tokio::test]
-async fn a_body_that_differs_from_its_length_is_cut_off() {
+async fn body_that_differs_from_its_length_is_cut_off() {
     struct Short;
     impl http_body::Body for Short {
         type Data = Bytes;
@@ -173,7 +173,7 @@ async fn idle_connections_are_checked_by_tasks_without_budget() {
 }
 
 #[tokio::test]
-async fn a_switch_of_protocols_before_the_end_of_the_request_is_rejected() {
+async fn switch_of_protocols_before_the_end_of_the_request_is_rejected() {
     let (stream, mut far) = connection();
     far.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await.unwrap();
     let body = http_body_util::StreamBody::new(futures_util::stream::pending());
@@ -194,7 +194,7 @@ async fn idle_connections_are_checked() {
 }
 
 #[tokio::test]
-async fn a_switch_of_protocols_keeps_the_bytes_after_the_head() {
+async fn switch_of_protocols_keeps_the_bytes_after_the_head() {
     let (stream, mut far) = connection();
     far.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\nfirst").await.unwrap();
     let Ok(Answer::Switched(response, mut upgraded)) = stream.send(get(), Kept::default()).await else {

@@ -9,7 +9,7 @@ fn check_route(listeners: &[&str], parent: &str, hostnames: &[&str], expect: &st
 }
 
 #[test]
-fn a_parent_is_selected_by_section_and_port() {
+fn parent_is_selected_by_section_and_port() {
     let listeners = ["one 80 HTTP", "two 81 HTTP"];
     let accepted = "+Accepted +ResolvedRefs";
     let missing = "-Accepted=NoMatchingParent +ResolvedRefs";
@@ -23,7 +23,7 @@ fn a_parent_is_selected_by_section_and_port() {
 }
 
 #[test]
-fn a_listener_must_allow_the_kind_and_the_host_name() {
+fn listener_must_allow_the_kind_and_the_host_name() {
     let rejected = "-Accepted=NotAllowedByListeners +ResolvedRefs";
     check_route(&["one 80 HTTP - allowedRoutes: {kinds: [{kind: GRPCRoute}]}"], "{name: gw}", &[], rejected);
     let no_host = "-Accepted=NoMatchingListenerHostname +ResolvedRefs";
@@ -32,7 +32,7 @@ fn a_listener_must_allow_the_kind_and_the_host_name() {
 }
 
 #[test]
-fn a_listener_must_allow_the_namespace() {
+fn listener_must_allow_the_namespace() {
     let check = |from: &str, expect: &str| {
         let listener = format!("one 80 HTTP - allowedRoutes: {{namespaces: {from}}}");
         let route = http_route("apps/a", "{name: gw, namespace: default}", &[], &to("/", "app:80"));

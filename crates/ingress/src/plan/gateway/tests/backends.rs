@@ -14,7 +14,7 @@ fn check_backend(objects: &str, backend: &str, expect: &str, expect_condition: &
 }
 
 #[test]
-fn a_reference_that_cannot_be_resolved_is_answered_with_500() {
+fn reference_that_cannot_be_resolved_is_answered_with_500() {
     check_backend("", "{name: web, port: 80}", "10.0.0.1:8080", "+ResolvedRefs");
     check_backend("", "{name: none, port: 80}", "500", "-ResolvedRefs=BackendNotFound");
     check_backend("", "{name: web, port: 81}", "500", "-ResolvedRefs=BackendNotFound");
@@ -25,7 +25,7 @@ fn a_reference_that_cannot_be_resolved_is_answered_with_500() {
 }
 
 #[test]
-fn a_reference_grant_allows_a_service_of_another_namespace() {
+fn reference_grant_allows_a_service_of_another_namespace() {
     let grant = |kind: &str, namespace: &str| {
         format!(
             "---\nkind: ReferenceGrant\nmetadata: {{name: g, namespace: apps}}\nspec: {{from: \
@@ -53,7 +53,7 @@ fn policy(name: &str, target: &str, validation: &str) -> String {
 const CA: &str = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]";
 
 #[test]
-fn a_policy_applies_to_a_port_before_one_for_the_service() {
+fn policy_applies_to_a_port_before_one_for_the_service() {
     let policies = ca()
         + &policy("all", "name: web", &format!("hostname: all.test, {CA}"))
         + &policy("tls", "name: web, sectionName: tls", &format!("hostname: tls.test, {CA}"));
@@ -62,7 +62,7 @@ fn a_policy_applies_to_a_port_before_one_for_the_service() {
 }
 
 #[test]
-fn the_oldest_policy_of_a_target_wins() {
+fn oldest_policy_of_a_target_wins() {
     let plan = planned(&[
         ca(),
         gateway("gw", &["http 80 HTTP"], ""),
@@ -92,7 +92,7 @@ fn the_oldest_policy_of_a_target_wins() {
 }
 
 #[test]
-fn a_policy_without_valid_cas_fails_its_requests() {
+fn policy_without_valid_cas_fails_its_requests() {
     let check = |validation: &str, expect: &str| {
         let malformed = "---\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {ca.crt: none}\n";
         let plan = planned(&[

@@ -13,7 +13,7 @@ fn check_status(listeners: &[&str], rest: &str, expect: &[&str]) {
 }
 
 #[test]
-fn a_class_of_this_controller_is_accepted_with_its_features() {
+fn class_of_this_controller_is_accepted_with_its_features() {
     let plan = planned(&[]);
     let status = write_of(&plan, Kind::GatewayClass, "knarr").unwrap();
     assert_eq!(conditions(status.get("conditions").unwrap()), "+Accepted");
@@ -23,7 +23,7 @@ fn a_class_of_this_controller_is_accepted_with_its_features() {
 }
 
 #[test]
-fn a_valid_listener_is_programmed() {
+fn valid_listener_is_programmed() {
     check_status(
         &[HTTP, "https 443 HTTPS - tls: {certificateRefs: [{name: cert}]}"],
         "",
@@ -102,7 +102,7 @@ fn certificates_must_be_secrets_that_the_gateway_may_use() {
 }
 
 #[test]
-fn a_reference_grant_allows_a_certificate_of_another_namespace() {
+fn reference_grant_allows_a_certificate_of_another_namespace() {
     let secret = tls_secret("cert").replace("namespace: default", "namespace: apps");
     let grant = |to: &str| {
         format!(
@@ -155,7 +155,7 @@ fn https_listeners_with_overlapping_host_names_are_reported_and_isolated() {
 }
 
 #[test]
-fn what_would_not_be_enforced_is_refused() {
+fn gateway_settings_that_are_not_enforced_are_rejected() {
     check_status(
         &[HTTP, "https 443 HTTPS - tls: {certificateRefs: [{name: cert}]}"],
         ", tls: {frontend: {default: {validation: {caCertificateRefs: [{kind: ConfigMap, name: ca}]}}}}",
@@ -227,7 +227,7 @@ fn gateways_that_share_an_address_merge() {
 }
 
 #[test]
-fn a_port_that_cannot_be_opened_is_reported_and_stays_in_the_table() {
+fn port_that_cannot_be_opened_is_reported_and_stays_in_the_table() {
     let mut objects = observe(&gateway("gw", &[HTTP], ""));
     objects.unavailable.insert(ListenAddress::from(80), "in use".to_owned());
     let plan = plan(&settings(), &objects, NOW);
@@ -242,7 +242,7 @@ fn a_port_that_cannot_be_opened_is_reported_and_stays_in_the_table() {
 }
 
 #[test]
-fn an_observed_status_is_not_written_again() {
+fn observed_status_is_not_written_again() {
     let documents = [gateway("gw", &[HTTP], ""), http_route("a", "{name: gw}", &[], &to("/", "web:80"))].concat();
     let first = plan(&settings(), &observe(&documents), NOW);
     assert_eq!(first.statuses.len(), 3);

@@ -6,13 +6,13 @@ use crate::routing::{CorsNames, CorsOrigins, CorsPolicy, OriginPattern};
 const HTTP: &str = "http 80 HTTP";
 
 #[test]
-fn nothing_listens_without_a_gateway_of_this_class() {
+fn ports_are_closed_without_a_gateway_of_this_class() {
     let other = gateway("gw", &[HTTP], "").replace("gatewayClassName: knarr", "gatewayClassName: other");
     check(&[other, http_route("a", "{name: gw}", &[], &to("/", "web:80"))], &[]);
 }
 
 #[test]
-fn a_route_serves_the_hosts_that_it_shares_with_the_listener() {
+fn route_serves_the_hosts_that_it_shares_with_the_listener() {
     check(
         &[
             gateway("gw", &["http 80 HTTP *.test"], ""),
@@ -43,7 +43,7 @@ fn requests_prefer_the_more_specific_host_then_path_method_headers_and_query() {
 }
 
 #[test]
-fn the_older_route_wins_then_the_first_name() {
+fn older_route_wins_then_the_first_name() {
     let second = "{name: gw}";
     let plan = planned(&[
         gateway("gw", &[HTTP], ""),
@@ -85,7 +85,7 @@ fn weights_filters_and_timeouts_are_kept() {
 }
 
 #[test]
-fn a_cors_filter_becomes_an_option_of_the_route() {
+fn cors_filter_becomes_an_option_of_the_route() {
     let rules = "{filters: [{type: CORS, cors: {allowOrigins: ['https://*.a.test'], allowMethods: ['*'], \
          allowHeaders: [x-a], allowCredentials: true}}], backendRefs: [{name: web, port: 80}]}";
     let plan =
@@ -106,7 +106,7 @@ fn a_cors_filter_becomes_an_option_of_the_route() {
 }
 
 #[test]
-fn a_rule_without_backends_redirects_or_fails() {
+fn rule_without_backends_redirects_or_fails() {
     let redirect = "{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, statusCode: 301}}]}";
     check(
         &[

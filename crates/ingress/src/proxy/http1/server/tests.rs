@@ -83,7 +83,7 @@ async fn requests_whose_client_cannot_be_read_end_when_they_make_no_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_may_send_a_last_request_while_its_connection_ends() {
+async fn client_may_send_a_last_request_while_its_connection_ends() {
     let (mut client, ending, serving) = start(hello);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert!(!read_to(&mut client, "\r\n\r\nhello").await.contains("connection: close"));
@@ -97,7 +97,7 @@ async fn a_client_may_send_a_last_request_while_its_connection_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_that_ends_closes_in_time() {
+async fn idle_connection_that_ends_closes_in_time() {
     let (mut client, ending, serving) = start(hello);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     read_to(&mut client, "\r\n\r\nhello").await;
@@ -112,7 +112,7 @@ async fn an_idle_connection_that_ends_closes_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_connection_takes_what_the_client_still_sends() {
+async fn closed_connection_takes_what_the_client_still_sends() {
     let (mut client, _, serving) = start(hello);
     client.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut response = String::new();
@@ -134,7 +134,7 @@ async fn a_closed_connection_takes_what_the_client_still_sends() {
 }
 
 #[tokio::test]
-async fn the_part_of_a_response_that_precedes_a_failure_is_sent() {
+async fn part_of_a_response_that_precedes_a_failure_is_sent() {
     let (mut client, _, serving) =
         start(|_| async { Response::new(frames(&["first", "second"], Some(BodyError::Deadline))) });
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
