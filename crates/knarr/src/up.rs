@@ -192,6 +192,7 @@ pub(crate) fn launch(
     let instance = Instance::claim(&options.data_dir)?;
     options.data_dir = instance.dir().to_owned();
     preflight::check(&options)?;
+    static_pods::move_earlier(&options.data_dir)?;
     static_pods::check(&options)?;
     crate::log::to_file(tracing::Level::INFO, instance.log()?);
     component::run("up", async { serve(&complete(options).await?, &instance, backups).await })

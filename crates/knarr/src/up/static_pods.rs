@@ -62,9 +62,19 @@ pub(super) fn has(name: &str) -> bool {
     PODDED.iter().any(|podded| podded.name == name)
 }
 
-/// Returns the directory of the manifests.
+/// Returns the directory of the static pod manifests. The objects of `manifests` are applied through the API instead.
 pub(super) fn manifests_dir(data_dir: &Path) -> PathBuf {
-    data_dir.join("manifests")
+    data_dir.join("static-pods")
+}
+
+/// Moves the static pod manifests of earlier versions, which were in `manifests`. `etcd` is the store of such a cluster.
+pub(super) fn move_earlier(data_dir: &Path) -> Result<()> {
+    let (earlier, dir) = (data_dir.join("manifests"), manifests_dir(data_dir));
+    if dir.exists() || !earlier.join("etcd.yaml").is_file() || !data_dir.join("etcd").is_dir() {
+        return Ok(());
+    }
+    std::fs::rename(&earlier, &dir)
+        .with_context(|| format!("failed to move {} to {}", earlier.display(), dir.display()))
 }
 
 /// Fails if `--static-pods` differs from the first start: the objects are in one store, embedded or separate.
@@ -160,4 +170,30 @@ fn component(name: &str, flags: Vec<String>, mounts: Vec<Mount>, alive: Alive, c
 
 fn mount(at: PathBuf, kind: MountKind) -> Mount {
     Mount { path: path(at), kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn static_pod_manifests_of_earlier_versions_are_moved_and_others_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("manifests/etcd.yaml"), dir.path().join("static-pods/etcd.yaml"));
+        fs::create_dir(dir.path().join("manifests")).unwrap();
+        fs::write(&old, "old").unwrap();
+        // Without a store in a pod, the file is one of the user.
+        move_earlier(dir.path()).unwrap();
+        assert!(old.exists() && !new.exists());
+        fs::create_dir(dir.path().join("etcd")).unwrap();
+        move_earlier(dir.path()).unwrap();
+        assert!(!old.exists() && new.exists());
+        fs::create_dir(dir.path().join("manifests")).unwrap();
+        fs::write(&old, "new").unwrap();
+        move_earlier(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string(&new).unwrap(), "old");
+        assert!(old.exists());
+    }
 }
